@@ -1,4 +1,5 @@
-//! `kubewright cluster` beside the same command of another build: the same requests of the same client to both, in turns.
+//! `kubewright cluster` beside the same command of another build: the same requests of the same client to both, in
+//! turns.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -21,7 +22,8 @@ const METHOD: &str = "`kubewright cluster --pods simulate` of this build and of 
     and they have no token of a service account. The figure is the quotient of \
     the medians.";
 
-/// The number of parts of a round's gets. They take so little time that the machine's other load would decide which server is faster.
+/// The number of parts of a round's gets. They take so little time that the machine's other load would decide which
+/// server is faster.
 const SHARES: usize = 20;
 
 /// The time without work after which a server counts as idle.

@@ -44,8 +44,8 @@ pub(crate) async fn to_watchers(sizes: &Sizes, clock: SharedClock) -> Result<Out
     })
 }
 
-/// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them. `shared` is the
-/// number of watchers on each connection.
+/// Creates config maps one by one, and returns the time after which each of so many watchers has received each of them.
+/// `shared` is the number of watchers on each connection.
 pub(crate) async fn delays(
     target: &Target,
     watchers: usize,

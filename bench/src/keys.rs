@@ -1,5 +1,5 @@
-//! A million keys, and fifty thousand events a second: whether the cache, the queue and the workers keep up, in memory that
-//! doesn't grow.
+//! A million keys, and fifty thousand events a second: whether the cache, the queue and the workers keep up, in memory
+//! that doesn't grow.
 
 use std::{
     convert::Infallible,

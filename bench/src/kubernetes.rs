@@ -112,7 +112,8 @@ pub(crate) struct Creates {
     pub(crate) pods: f64,
 }
 
-/// Creates so many ConfigMaps and pods like the given one, from concurrent callers. The pods of the round before must be deleted.
+/// Creates so many ConfigMaps and pods like the given one, from concurrent callers. The pods of the round before must
+/// be deleted.
 pub(crate) async fn creates(
     target: &Target,
     mut pod: Value,

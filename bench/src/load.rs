@@ -1,6 +1,8 @@
-//! A client that takes as little of the processors as possible: prepared bodies, connections of its own, and responses that nobody parses.
+//! A client that takes as little of the processors as possible: prepared bodies, connections of its own, and responses
+//! that nobody parses.
 //!
-//! What a server and its peer need is then most of what is measured; kube's typed client takes as long as the embedded API server.
+//! What a server and its peer need is then most of what is measured; kube's typed client takes as long as the embedded
+//! API server.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -42,8 +44,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Uses the address, the authorities and the client certificate of a configuration whose server is named by an IP address, and a bearer
-    /// token.
+    /// Uses the address, the authorities and the client certificate of a configuration whose server is named by an IP
+    /// address, and a bearer token.
     pub(crate) fn new(config: &Config, token: Option<&str>) -> Result<Self> {
         let (host, port) = (config.cluster_url.host(), config.cluster_url.port_u16());
         let address = format!("{}:{}", host.unwrap_or_default(), port.unwrap_or(443));

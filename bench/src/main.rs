@@ -56,8 +56,8 @@ struct Arguments {
     /// Run only the benchmarks whose name contains this text, and leave the results file unchanged
     filter: Option<String>,
 
-    /// Run each benchmark once with small sizes, without holding it to its limit; fail if one doesn't work, and skip those
-    /// whose programs aren't built
+    /// Run each benchmark once with small sizes, without holding it to its limit; fail if one doesn't work, and skip
+    /// those whose programs aren't built
     #[arg(long, conflicts_with = "results")]
     smoke: bool,
 
@@ -65,7 +65,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 
-    /// The `kubewright` command to measure [default: target/release/kubewright; with --smoke, the one beside this program]
+    /// The `kubewright` command to measure [default: target/release/kubewright; with --smoke, the one beside this
+    /// program]
     #[arg(long, value_name = "FILE")]
     kubewright: Option<PathBuf>,
 
@@ -82,7 +83,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     shipped: Option<PathBuf>,
 
-    /// Directory with `kube-apiserver` and `etcd`, with which the embedded API server is compared [default: target/control-plane]
+    /// Directory with `kube-apiserver` and `etcd`, with which the embedded API server is compared [default:
+    /// target/control-plane]
     #[arg(long, value_name = "FOLDER")]
     control_plane: Option<PathBuf>,
 
@@ -96,7 +98,8 @@ struct Arguments {
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<usize>,
 
-    /// Number of seconds for which idle managers are compared; use the default for results [default: 600; with --smoke, 5]
+    /// Number of seconds for which idle managers are compared; use the default for results [default: 600; with --smoke,
+    /// 5]
     #[arg(long, value_name = "SECONDS")]
     idle_seconds: Option<u64>,
 

@@ -63,8 +63,8 @@ struct PodPhase {
     phase: Option<String>,
 }
 
-/// Measures the informer of a controller-runtime cache, in bytes for each pod: right after the list, and after Go has given back
-/// the memory that it can spare. The pods come over HTTP, since the peer is another program.
+/// Measures the informer of a controller-runtime cache, in bytes for each pod: right after the list, and after Go has
+/// given back the memory that it can spare. The pods come over HTTP, since the peer is another program.
 pub(crate) async fn beside_go(peer: &Path, sizes: &Sizes) -> Result<Vec<Outcome>> {
     let count = sizes.cached_pods;
     let (ours, mut theirs) = (cost(Store::Full, sizes)?, Vec::new());

@@ -1,4 +1,5 @@
-//! Passes options to the linker that make the program a tenth smaller and a quarter less resident, where the linker and the system have them.
+//! Passes options to the linker that make the program a tenth smaller and a quarter less resident, where the linker and
+//! the system have them.
 
 #![allow(clippy::print_stdout, reason = "build scripts talk to Cargo by standard output")]
 
@@ -14,7 +15,8 @@ use std::{
 const FOLD: &str = "-Wl,--icf=all";
 /// The addresses that the system adjusts at the start are stored as a bitmap, which glibc reads since 2.36.
 const PACK: &str = "-Wl,-z,pack-relative-relocs";
-/// The script that places the functions together that `kubewright cluster` calls at its start and at rest. `cargo xtask order` writes it.
+/// The script that places the functions together that `kubewright cluster` calls at its start and at rest.
+/// `cargo xtask order` writes it.
 const ORDER: &str = "order.ld";
 
 fn main() {

@@ -1,7 +1,7 @@
 //! `--clusters N`: the PodSet operator of one manager works on several clusters, one of which goes away and comes back.
 //!
-//! Each is an embedded cluster that listens with TLS. A Secret in a further one, the manager's own, has its kubeconfig: that
-//! brings it in, and takes it out when it is deleted.
+//! Each is an embedded cluster that listens with TLS. A Secret in a further one, the manager's own, has its kubeconfig:
+//! that brings it in, and takes it out when it is deleted.
 
 use std::{
     net::SocketAddr,

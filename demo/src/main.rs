@@ -37,7 +37,8 @@ struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     snapshot: Option<PathBuf>,
 
-    /// Let one manager work on this number of clusters, one of which goes away and comes back; exit with 1 if a check fails.
+    /// Let one manager work on this number of clusters, one of which goes away and comes back; exit with 1 if a check
+    /// fails.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=16), conflicts_with_all = ["once", "snapshot"])]
     clusters: Option<u8>,
 

@@ -1,8 +1,9 @@
 //! Random input for the API server and its functions: `cargo xtask fuzz`.
 //!
-//! Each target has a corpus of valid input, from which [`mutate`] makes input of all degrees of validity. A target fails if it panics, if
-//! one input takes too long, or if what it checks doesn't hold. The input is then written to `target/fuzz`, and the run can be repeated
-//! with the seed that it prints. Unlike coverage-guided fuzzing, this needs no instrumented build.
+//! Each target has a corpus of valid input, from which [`mutate`] makes input of all degrees of validity. A target
+//! fails if it panics, if one input takes too long, or if what it checks doesn't hold. The input is then written to
+//! `target/fuzz`, and the run can be repeated with the seed that it prints. Unlike coverage-guided fuzzing, this needs
+//! no instrumented build.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints its progress and its results")]
 
@@ -153,7 +154,8 @@ fn keep(folder: &Path, input: &[u8], seed: u64) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Each target takes its own corpus and some random inputs, so a change that breaks a target is found by the ordinary tests.
+    /// Each target takes its own corpus and some random inputs, so a change that breaks a target is found by the
+    /// ordinary tests.
     #[test]
     fn targets_take_their_corpus_and_more() {
         for (name, make) in TARGETS {

@@ -1,5 +1,5 @@
-//! `cargo xtask builds`: the times of first builds on this machine, with nothing but cargo's downloads, each by the command that a
-//! newcomer types. The table is a section of `bench/RESULTS.md`.
+//! `cargo xtask builds`: the times of first builds on this machine, with nothing but cargo's downloads, each by the
+//! command that a newcomer types. The table is a section of `bench/RESULTS.md`.
 
 use std::{
     fs,
@@ -15,7 +15,8 @@ use crate::{
     steps::{self, cargo, now},
 };
 
-/// The file of the table, and its heading. `kubewright-bench`, which rewrites the rest of the file, keeps everything after the heading.
+/// The file of the table, and its heading. `kubewright-bench`, which rewrites the rest of the file, keeps everything
+/// after the heading.
 const RESULTS: &str = "bench/RESULTS.md";
 const HEADING: &str = "## Builds from nothing";
 

@@ -1,8 +1,8 @@
 //! `cargo xtask conformance`: Kubernetes' own end-to-end tests against `kubewright cluster`.
 //!
-//! The tests, and the programs of their pods, of which `agnhost` is that of most, are built from the Go module in [`FOLDER`]. `run.sh` there starts the
-//! cluster and the tests in namespaces of their own and on an overlay of the file system, so that they don't conflict with other
-//! programs and leave no files. Failures are listed, and fail the chore.
+//! The tests, and the programs of their pods, of which `agnhost` is that of most, are built from the Go module in
+//! [`FOLDER`]. `run.sh` there starts the cluster and the tests in namespaces of their own and on an overlay of the file
+//! system, so that they don't conflict with other programs and leave no files. Failures are listed, and fail the chore.
 
 use std::{
     fs,
@@ -28,10 +28,12 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("consume-cpu", "resource-consumer/consume-cpu"),
 ];
 
-/// The options of `unshare`. Tests of local volumes make them in the mount namespace of the first process, which has to be one of ours.
+/// The options of `unshare`. Tests of local volumes make them in the mount namespace of the first process, which has to
+/// be one of ours.
 const NAMESPACES: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Builds the tests and the cluster, and runs the tests whose names match a regular expression, without those that match `skip`.
+/// Builds the tests and the cluster, and runs the tests whose names match a regular expression, without those that
+/// match `skip`.
 pub(crate) fn build_and_run(steps: &mut Steps, focus: &str, skip: &str) {
     if let Some(missing) = missing() {
         return steps.skip("conformance tests", missing);

@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `conformance`, `bench`, `builds`,
-//! `order`, `release`, `corpus`, `fuzz`, `invariants`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `clients`, `conformance`, `bench`,
+//! `builds`, `order`, `release`, `corpus`, `fuzz`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -44,8 +44,8 @@ struct Arguments {
 enum Chore {
     /// Check formatting, lints, unit and integration tests with kubectl, the operators' manifests, and the demo
     Test {
-        /// Check everything that CI checks: also exhaustive faults, the golden projects, pages in Chromium, the book's commands,
-        /// OpenTelemetry, the documentation, a short run of the benchmarks, and the packages
+        /// Check everything that CI checks: also exhaustive faults, the golden projects, pages in Chromium, the book's
+        /// commands, OpenTelemetry, the documentation, a short run of the benchmarks, and the packages
         #[arg(long)]
         all: bool,
     },
@@ -63,7 +63,8 @@ enum Chore {
         #[arg(long = "try", value_name = "PAGE", num_args = 0..=1, default_missing_value = "")]
         tried: Option<String>,
     },
-    /// Run stock clients in five languages, kubectl and helm against an embedded cluster, and print a table of what works
+    /// Run stock clients in five languages, kubectl and helm against an embedded cluster, and print a table of what
+    /// works
     Clients {
         /// Run only the suite of this name: python, javascript, java, go, kubectl or helm
         #[arg(default_value = "")]
@@ -89,12 +90,14 @@ enum Chore {
         #[arg(long, value_name = "FILE")]
         baseline: Option<PathBuf>,
     },
-    /// Measure the first builds, each in a clean clone with an empty target folder, and rewrite their table in bench/RESULTS.md
+    /// Measure the first builds, each in a clean clone with an empty target folder, and rewrite their table in
+    /// bench/RESULTS.md
     Builds {
         /// Measure only the builds whose name contains this; the results file is then left alone
         filter: Option<String>,
     },
-    /// Observe which functions `kubewright cluster` calls at its start and at rest, and rewrite the linker script that places them together
+    /// Observe which functions `kubewright cluster` calls at its start and at rest, and rewrite the linker script that
+    /// places them together
     Order,
     /// Package the published crates from a clean clone, check them, test a project made of them, and publish
     Release {
@@ -110,7 +113,8 @@ enum Chore {
         #[command(subcommand)]
         chore: CorpusChore,
     },
-    /// Send random input to the API server and its functions: patches, apply, selectors, CEL, schemas, protobuf, routes, stored files
+    /// Send random input to the API server and its functions: patches, apply, selectors, CEL, schemas, protobuf,
+    /// routes, stored files
     Fuzz {
         /// The targets, by default all
         targets: Vec<String>,
@@ -243,7 +247,8 @@ fn build_as_shipped() -> Result<PathBuf> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Builds kube-apiserver, etcd, and the operators on controller-runtime where Go is installed, which takes some minutes the first time.
+/// Builds kube-apiserver, etcd, and the operators on controller-runtime where Go is installed, which takes some minutes
+/// the first time.
 fn build_peers(steps: &mut Steps) {
     if Command::new("go").arg("version").output().is_err() {
         return steps.skip("build of the peers in Go", "Go isn't installed");

@@ -1,5 +1,5 @@
-//! `cargo xtask release`: packages the published crates from a clean clone, in the order of their dependencies, and tests a project that
-//! is made of nothing but these packages.
+//! `cargo xtask release`: packages the published crates from a clean clone, in the order of their dependencies, and
+//! tests a project that is made of nothing but these packages.
 
 use std::{
     env, fs, io,
@@ -14,10 +14,11 @@ use crate::{
     steps::{self, Steps, cargo},
 };
 
-/// The directory of all packages and programs. The clone, the packages and the project are outside of the repository, since they aren't part of
-/// its workspace.
+/// The directory of all packages and programs. The clone, the packages and the project are outside of the repository,
+/// since they aren't part of its workspace.
 const BUILD: &str = "target/release-check";
-/// The directory of intermediate artifacts. It is that of the workspace, so that dependencies with the same features are compiled once.
+/// The directory of intermediate artifacts. It is that of the workspace, so that dependencies with the same features
+/// are compiled once.
 const INTERMEDIATE: &str = "target";
 
 /// Returns the published crates, in the order of their names: those below `crates` without `publish` in the manifest.
@@ -122,8 +123,9 @@ fn package(clone: &Path, extent: Extent) -> Result<()> {
     in_clone(clone, if extent == Extent::Project { &["package", "--no-verify"] } else { &["package"] })
 }
 
-/// Removes what cargo keeps of earlier packages. It takes a version in a registry for immutable, also in the registry of new packages
-/// against which they are compiled: sources that were unpacked once would be used again, and so would what was compiled of them.
+/// Removes what cargo keeps of earlier packages. It takes a version in a registry for immutable, also in the registry
+/// of new packages against which they are compiled: sources that were unpacked once would be used again, and so would
+/// what was compiled of them.
 fn forget(packages: &[String]) -> Result<()> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let sources = home.context("there is no home directory: set CARGO_HOME")?.join("registry/src");
@@ -183,15 +185,15 @@ fn in_clone(clone: &Path, arguments: &[&str]) -> Result<()> {
     steps::run(building(&mut command).current_dir(clone))
 }
 
-/// Makes cargo build in the directories of this chore, with the debug and strip settings of the workspace's dependencies. With others, the
-/// dependencies would be compiled again.
+/// Makes cargo build in the directories of this chore, with the debug and strip settings of the workspace's
+/// dependencies. With others, the dependencies would be compiled again.
 fn building(command: &mut Command) -> &mut Command {
     command.env("CARGO_TARGET_DIR", root().join(BUILD)).env("CARGO_BUILD_BUILD_DIR", root().join(INTERMEDIATE));
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_STRIP", "none")
 }
 
-/// Creates a project with the packaged command line, without `--sdk`, and tests it. Cargo's source contains the packages and their
-/// locked dependencies, so that the project is compiled as by its users.
+/// Creates a project with the packaged command line, without `--sdk`, and tests it. Cargo's source contains the
+/// packages and their locked dependencies, so that the project is compiled as by its users.
 fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     let source = folder.join("source");
     let mut vendor = cargo(&["vendor", "--quiet", "--locked", "--versioned-dirs"]);

@@ -1,5 +1,5 @@
-//! Runs the steps of a chore one after another. Each prints its name and its time; a step that fails doesn't keep the later ones from
-//! running, and a summary of all of them comes last.
+//! Runs the steps of a chore one after another. Each prints its name and its time; a step that fails doesn't keep the
+//! later ones from running, and a summary of all of them comes last.
 
 use std::{
     io::{Read, Write},
@@ -151,7 +151,8 @@ impl Failures {
         }
     }
 
-    /// A test program prints `failures:` before the outputs of failed tests and again before their names, and then the result.
+    /// A test program prints `failures:` before the outputs of failed tests and again before their names, and then the
+    /// result.
     fn read_line(&mut self, line: &str) {
         self.is_inside = (self.is_inside || line == "failures:\n") && !line.starts_with("test result:");
         if self.is_inside && self.text.len() + line.len() <= MAX_REPEATED {
@@ -174,8 +175,9 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Removes the variables that describe this package from the environment of a command. A build script that reads them, as ring's does,
-/// would run again for each cargo with another environment, and all that depends on its crate would be compiled again.
+/// Removes the variables that describe this package from the environment of a command. A build script that reads them,
+/// as ring's does, would run again for each cargo with another environment, and all that depends on its crate would be
+/// compiled again.
 pub(crate) fn remove_package_variables(command: &mut Command) {
     let is_of_package =
         |name: &str| name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

@@ -10,8 +10,8 @@ use crate::{
     tools::{CHROMIUM, IP, KUBECTL, NFT, is_root},
 };
 
-/// Packages that only `--all` builds and tests: the bank of bugs (minutes of searches), the golden projects, the example of the book's
-/// chapter on a bug (a search, too), the benchmarks, and the browser.
+/// Packages that only `--all` builds and tests: the bank of bugs (minutes of searches), the golden projects, the
+/// example of the book's chapter on a bug (a search, too), the benchmarks, and the browser.
 const EXCLUDED: [&str; 12] = [
     "bug-bank",
     "migrations",
@@ -28,15 +28,16 @@ const EXCLUDED: [&str; 12] = [
 ];
 /// The tests that need Chromium are in modules of this name.
 const BROWSER: &str = "browser::";
-/// Tests that compile everything once more, in minutes: an operator by `kubewright dev`, and programs that must not compile.
+/// Tests that compile everything once more, in minutes: an operator by `kubewright dev`, and programs that must not
+/// compile.
 const COMPILING: [&str; 2] = ["edits_restart_the_operator_and_broken_ones_do_not", "mistakes_are_told_where_they_are"];
 /// The program of the benchmarks, and those that it measures.
 const BENCHMARKED: [&str; 5] =
     ["kubewright-bench", "kubewright", "podset-operator", "podset-kube-rs", "five-operators"];
 /// The number of seconds for which each target of `cargo xtask fuzz` gets random input.
 const FUZZED: u64 = 5;
-/// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each (`kubewright::simulation::env`), and
-/// the tests of the simulator and the bank of bugs make more runs.
+/// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each
+/// (`kubewright::simulation::env`), and the tests of the simulator and the bank of bugs make more runs.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
 /// The selection of the workspace's tests.
@@ -92,7 +93,8 @@ pub(crate) fn run(all: bool) -> Result<()> {
     } else {
         steps.skip("tests", build_failed);
     }
-    // The programs are those that the tests have built: another selection of packages would compile them with other features.
+    // The programs are those that the tests have built: another selection of packages would compile them with other
+    // features.
     if built {
         steps.check("manifests of the operators", || generate::manifests_of_operators(true));
         if all {
@@ -166,8 +168,8 @@ fn random_input(steps: &mut Steps) {
 
 /// Runs every benchmark with small sizes, so that one that no longer works is noticed.
 fn smoke_of_the_benchmarks(steps: &mut Steps) {
-    // The tests' build leaves out programs of packages without integration tests. With `--tests`, the features are those of the tests'
-    // build, so that only these programs are linked.
+    // The tests' build leaves out programs of packages without integration tests. With `--tests`, the features are
+    // those of the tests' build, so that only these programs are linked.
     let mut build = cargo(&["build", "--workspace", "--tests"]);
     build.args(BENCHMARKED.iter().flat_map(|program| ["--bin", program]));
     if steps.run("build of the benchmarks", build) {

@@ -28,7 +28,8 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Parses a range. Numbers of IPv4 addresses may have leading zeros, which Kubernetes ignores in what has been stored.
+    /// Parses a range. Numbers of IPv4 addresses may have leading zeros, which Kubernetes ignores in what has been
+    /// stored.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let address = address.parse().ok().or_else(|| without_leading_zeros(address))?;

@@ -3,8 +3,8 @@
 //!
 //! The caller limits the size of the text. [`depth::LIMIT`] limits its nesting.
 //!
-//! The YAML parser is instantiated here only: for each type that is read directly, a program contains it once more. Read a
-//! value, and that as a type by `serde_json::from_value`.
+//! The YAML parser is instantiated here only: for each type that is read directly, a program contains it once more.
+//! Read a value, and that as a type by `serde_json::from_value`.
 
 use std::fmt;
 
@@ -45,8 +45,8 @@ pub enum DecodeError {
     Yaml(String),
 }
 
-/// Rewrites the numbers of a decoded value as Go reads those without a type: integers beyond 64 bits are floats. A float that is an
-/// integer, and exact, becomes one, since Go writes it so and reads it again.
+/// Rewrites the numbers of a decoded value as Go reads those without a type: integers beyond 64 bits are floats. A
+/// float that is an integer, and exact, becomes one, since Go writes it so and reads it again.
 pub fn untyped_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if !number.is_i64() => match number.as_f64() {
@@ -65,8 +65,8 @@ pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
     json_with(text, false)
 }
 
-/// Decodes a JSON document like [`json()`], but as Go decodes it into a struct: a duplicate object or list keeps what the
-/// value before it contains.
+/// Decodes a JSON document like [`json()`], but as Go decodes it into a struct: a duplicate object or list keeps what
+/// the value before it contains.
 ///
 /// # Errors
 /// Returns an error if the text isn't JSON, or nests too deeply.
@@ -131,7 +131,8 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// Decodes a YAML document, the first one of the text. JSON, which clients also send with a YAML media type for apply, is decoded as JSON.
+/// Decodes a YAML document, the first one of the text. JSON, which clients also send with a YAML media type for apply,
+/// is decoded as JSON.
 ///
 /// Keys that are not strings are converted to strings, as Kubernetes does.
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
@@ -153,8 +154,8 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     })
 }
 
-/// Returns the part of a text before its second document. Markers are at the beginning of a line, where nothing else in a
-/// document can look like one.
+/// Returns the part of a text before its second document. Markers are at the beginning of a line, where nothing else in
+/// a document can look like one.
 fn first_document(text: &str) -> &str {
     let is_marker = |line: &str, marker: &str| {
         line.strip_prefix(marker).is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
@@ -216,8 +217,8 @@ fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Document,
     serde_saphyr::from_str_with_options(text, options)
 }
 
-/// A value of a YAML document, with the messages about its duplicate fields in the words and the order of Go's library: duplicates in
-/// the value of a field come before the field itself. The line is that of the field's value.
+/// A value of a YAML document, with the messages about its duplicate fields in the words and the order of Go's library:
+/// duplicates in the value of a field come before the field itself. The line is that of the field's value.
 struct Document {
     value: Value,
     duplicates: Vec<String>,
@@ -455,8 +456,8 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 }
 
-/// Replaces a value as Go's decoder does: fields of objects, and items of lists, that the new value doesn't have or set keep
-/// their values.
+/// Replaces a value as Go's decoder does: fields of objects, and items of lists, that the new value doesn't have or set
+/// keep their values.
 fn decode_into(old: &mut Value, new: Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

@@ -1,7 +1,7 @@
 //! The order in which a JSON document has its fields.
 //!
-//! The fields of a decoded object are sorted by their names. Go's decoder reports what is wrong with a document in the order
-//! of its text, so what reports several fields reads the text once more.
+//! The fields of a decoded object are sorted by their names. Go's decoder reports what is wrong with a document in the
+//! order of its text, so what reports several fields reads the text once more.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqA
 
 /// Returns the place of each field among the given ones, in the order of a JSON document.
 ///
-/// A field is a path, such as `spec.containers[0].name`, and the number of fields with that path that precede it: 1 for the
-/// duplicate of a field. A field that the document doesn't have is behind all others, at [`usize::MAX`].
+/// A field is a path, such as `spec.containers[0].name`, and the number of fields with that path that precede it: 1 for
+/// the duplicate of a field. A field that the document doesn't have is behind all others, at [`usize::MAX`].
 ///
 /// Reads the text once, and only those of its parts that contain the fields.
 pub fn places(text: &[u8], fields: &[(&str, usize)]) -> Vec<usize> {

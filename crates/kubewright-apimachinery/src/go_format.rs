@@ -1,4 +1,5 @@
-//! The notations of values in Go: `%v`, `%#v`, `%T` and `%q`, which some messages of kube-apiserver contain, and those of booleans.
+//! The notations of values in Go: `%v`, `%#v`, `%T` and `%q`, which some messages of kube-apiserver contain, and those
+//! of booleans.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! JSON as Go writes it: without spaces, with escapes of what HTML and JavaScript treat specially, and with its own notation of floats.
+//! JSON as Go writes it: without spaces, with escapes of what HTML and JavaScript treat specially, and with its own
+//! notation of floats.
 
 use std::io::Write;
 
@@ -61,7 +62,8 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
 
 /// Returns whether a string may have escapes.
 fn may_have_escapes(text: &[u8]) -> bool {
-    // Without an early end, sixteen bytes take a few instructions; most strings are shorter, for which a table is faster.
+    // Without an early end, sixteen bytes take a few instructions; most strings are shorter, for which a table is
+    // faster.
     let (chunks, rest) = text.as_chunks::<16>();
     chunks.iter().any(|chunk| chunk.iter().fold(false, |any, byte| any | may_be_escaped(*byte)))
         || rest.iter().any(|byte| MAY_BE_ESCAPED[usize::from(*byte)])

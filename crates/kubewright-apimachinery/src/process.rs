@@ -1,4 +1,5 @@
-//! The metrics of this process: the `process_*` families common to Prometheus' client libraries, read from `/proc/self`.
+//! The metrics of this process: the `process_*` families common to Prometheus' client libraries, read from
+//! `/proc/self`.
 //!
 //! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>
 

@@ -39,8 +39,8 @@ impl Quantity {
         Some(Self::of_parts(negative, [whole, fraction], multiplier, exponent))
     }
 
-    /// Creates an amount from the digits before and after the point, a factor (a power of 2, without an exponent) or 1, and a decimal
-    /// exponent.
+    /// Creates an amount from the digits before and after the point, a factor (a power of 2, without an exponent) or 1,
+    /// and a decimal exponent.
     pub(crate) fn of_parts(negative: bool, [whole, fraction]: [&str; 2], multiplier: i128, exponent: i32) -> Self {
         let amount = decimal(whole, fraction, multiplier, exponent.clamp(-100, 100));
         Self(if negative { -amount } else { amount })

@@ -1,7 +1,7 @@
 //! Replacement of what isn't Unicode in JSON, which Go's decoder makes rather than to refuse it.
 
-/// Returns JSON text in which each byte that isn't UTF-8, and each escape of half of a surrogate pair, is replaced by U+FFFD. Returns
-/// `None` if there is nothing to replace.
+/// Returns JSON text in which each byte that isn't UTF-8, and each escape of half of a surrogate pair, is replaced by
+/// U+FFFD. Returns `None` if there is nothing to replace.
 pub(crate) fn repaired(text: &[u8]) -> Option<Vec<u8>> {
     let mut valid = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {

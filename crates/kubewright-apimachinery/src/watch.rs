@@ -1,8 +1,8 @@
 //! A value whose changes tasks wait for, with the interface of [`tokio::sync::watch`].
 //!
-//! Tokio's channel wakes its receivers in an order that it draws from a random source of its own, so two simulations with the
-//! same seed would differ. This one wakes them in the order in which they began to wait. A change takes a lock and costs a
-//! wake-up for each waiting receiver.
+//! Tokio's channel wakes its receivers in an order that it draws from a random source of its own, so two simulations
+//! with the same seed would differ. This one wakes them in the order in which they began to wait. A change takes a lock
+//! and costs a wake-up for each waiting receiver.
 
 use std::{
     fmt,
@@ -144,7 +144,8 @@ impl<T> Receiver<T> {
         self.shared.version.load(Ordering::Acquire) != self.seen
     }
 
-    /// Waits until the value has changed since it was seen, and marks it as seen. Nothing is lost if the future is dropped.
+    /// Waits until the value has changed since it was seen, and marks it as seen. Nothing is lost if the future is
+    /// dropped.
     ///
     /// # Errors
     /// All senders are gone, and the last change has been seen.

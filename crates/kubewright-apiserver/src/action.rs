@@ -52,8 +52,8 @@ pub trait Action: Debug + Send + Sync + 'static {
     /// Handles one request. An error is sent as the response.
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>>;
 
-    /// Returns whether the responses are byte streams, as those of `pods/log`. Clients can receive these over WebSocket.
-    /// Defaults to false: an action that serves a protocol other than HTTP upgrades the connection itself.
+    /// Returns whether the responses are byte streams, as those of `pods/log`. Clients can receive these over
+    /// WebSocket. Defaults to false: an action that serves a protocol other than HTTP upgrades the connection itself.
     fn streams_bytes(&self) -> bool {
         false
     }

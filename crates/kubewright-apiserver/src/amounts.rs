@@ -74,8 +74,8 @@ impl Notation {
     }
 }
 
-/// Writes an amount with the largest suffix that leaves a whole number. As in Kubernetes, a fraction or a number below 1024
-/// has no binary suffix.
+/// Writes an amount with the largest suffix that leaves a whole number. As in Kubernetes, a fraction or a number below
+/// 1024 has no binary suffix.
 fn written(amount: Quantity, notation: Notation) -> String {
     const ONE: i128 = 1_000_000_000;
     let mut number = amount.billionths();
@@ -108,7 +108,8 @@ pub(crate) fn binary(amount: Quantity) -> String {
     written(amount, Notation::Binary)
 }
 
-/// Writes an amount of thousandths as Kubernetes does: `1500m`, or, with `binary` for a whole number of at least 1024, `64Mi`.
+/// Writes an amount of thousandths as Kubernetes does: `1500m`, or, with `binary` for a whole number of at least 1024,
+/// `64Mi`.
 pub fn milli_quantity(thousandths: i64, binary: bool) -> String {
     let amount = Quantity::from_billionths(i128::from(thousandths) * 1_000_000);
     written(amount, if binary { Notation::Binary } else { Notation::Decimal })

@@ -22,8 +22,8 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
-/// Writes the authorities of clients and of the front proxy, and the date since which the use of tokens in Secrets is recorded, unless they are
-/// there. `clients` are certificates in PEM.
+/// Writes the authorities of clients and of the front proxy, and the date since which the use of tokens in Secrets is
+/// recorded, unless they are there. `clients` are certificates in PEM.
 pub(crate) fn publish(state: &State, clients: &str) -> Result<(), WriteError> {
     let since = json!({"since": date(state.clock.now())});
     put(state, TRACKING, &since, |present| {

@@ -1,5 +1,5 @@
-//! Verification of the certificates of webhook servers and of clients, by the rules of Go's `crypto/x509`, which kube-apiserver
-//! uses.
+//! Verification of the certificates of webhook servers and of clients, by the rules of Go's `crypto/x509`, which
+//! kube-apiserver uses.
 //!
 //! Webhook servers run with certificates of many origins. Go accepts some that `rustls-webpki` refuses: a certificate
 //! that is its own authority (as `openssl req -x509` makes them), and one that the CA bundle itself contains. Name

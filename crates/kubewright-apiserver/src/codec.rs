@@ -50,7 +50,8 @@ pub(crate) async fn load(
     }
     let wanted = group_version(&resource.group, &resource.version);
     let stored = others.iter().map(|&index| objects[index].clone()).collect();
-    // Boxed, as all that few requests need: each request would have room for it in its future, which is moved several times.
+    // Boxed, as all that few requests need: each request would have room for it in its future, which is moved several
+    // times.
     let converted = Box::pin(versions.load(client, stored, &wanted)).await?;
     for (index, converted) in others.into_iter().zip(converted) {
         objects[index] = converted;
@@ -58,8 +59,8 @@ pub(crate) async fn load(
     Ok(objects)
 }
 
-/// Converts a stored object to the version of the resource. As in Kubernetes, each read of one object calls a conversion
-/// webhook, so that its failure is noticed.
+/// Converts a stored object to the version of the resource. As in Kubernetes, each read of one object calls a
+/// conversion webhook, so that its failure is noticed.
 pub(crate) async fn load_one(
     client: &WebhookClient,
     resource: &Resource,
@@ -73,9 +74,9 @@ pub(crate) async fn load_one(
     converted.ok_or_else(|| Status::internal("the conversion returned no object"))
 }
 
-/// Converts an object of a custom kind to the storage version. Other objects are unchanged. In Kubernetes, a stored object gets the
-/// defaults of this version when it is read: those of fields that other versions don't have, and of the status, which is removed
-/// from new objects.
+/// Converts an object of a custom kind to the storage version. Other objects are unchanged. In Kubernetes, a stored
+/// object gets the defaults of this version when it is read: those of fields that other versions don't have, and of the
+/// status, which is removed from new objects.
 pub(crate) async fn save(client: &WebhookClient, resource: &Resource, object: Value) -> Result<Value, Status> {
     let (group, version, _) = &resource.stored_as;
     let Some(versions) = &resource.versions else { return Ok(object) };

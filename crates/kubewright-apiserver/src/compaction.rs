@@ -12,11 +12,12 @@ const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// The oldest revision that a list can read, by `resourceVersion` or by a continue token.
 ///
-/// Every five minutes, the revisions before those of the previous time are given up, so that a state which has been replaced can be
-/// read for five to ten minutes, as with kube-apiserver. Watches don't depend on it: they begin wherever the history
-/// reaches, as with its watch cache.
+/// Every five minutes, the revisions before those of the previous time are given up, so that a state which has been
+/// replaced can be read for five to ten minutes, as with kube-apiserver. Watches don't depend on it: they begin
+/// wherever the history reaches, as with its watch cache.
 ///
-/// No task is needed: the revision changes by requests only, so the first request after the time finds the revision of that time.
+/// No task is needed: the revision changes by requests only, so the first request after the time finds the revision of
+/// that time.
 #[derive(Debug)]
 pub(crate) struct Compaction {
     /// The time of the next compaction in milliseconds of the monotonic clock.
@@ -38,8 +39,8 @@ impl Compaction {
         Self { next: AtomicU64::new(milliseconds(now + INTERVAL)), revisions: Mutex::default() }
     }
 
-    /// Compacts if it is time to, and returns the oldest revision that can be read then. Each request calls this with its time before it
-    /// writes anything.
+    /// Compacts if it is time to, and returns the oldest revision that can be read then. Each request calls this with
+    /// its time before it writes anything.
     pub(crate) fn advance(&self, now: Duration, revision: impl FnOnce() -> u64) -> Option<u64> {
         let now = milliseconds(now);
         if now < self.next.load(Ordering::Relaxed) {

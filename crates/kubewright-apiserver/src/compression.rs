@@ -20,7 +20,8 @@ pub(crate) const THRESHOLD: usize = 128 << 10;
 /// The size of the parts in which a body that exists as a whole is compressed, while it is sent.
 const PART: usize = 64 << 10;
 
-/// Returns whether a client accepts gzip. As in Kubernetes, it has to be there without a weight, in the first of several headers.
+/// Returns whether a client accepts gzip. As in Kubernetes, it has to be there without a weight, in the first of
+/// several headers.
 pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(',').any(|encoding| encoding.trim() == "gzip")

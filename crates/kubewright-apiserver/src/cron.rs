@@ -82,9 +82,9 @@ impl Schedule {
         self.zone.as_deref()
     }
 
-    /// Returns the first time after `after` whose local time in `zone` matches; `None` if there is none within five years. Local
-    /// times that are skipped when daylight saving begins don't occur, and those that are repeated when it ends occur twice. The next
-    /// time of `@every` is one interval after `after`.
+    /// Returns the first time after `after` whose local time in `zone` matches; `None` if there is none within five
+    /// years. Local times that are skipped when daylight saving begins don't occur, and those that are repeated when it
+    /// ends occur twice. The next time of `@every` is one interval after `after`.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let fields = match &self.rule {
             Rule::Every(seconds) => return Timestamp::from_second(after.as_second().checked_add(*seconds)?).ok(),
@@ -105,8 +105,8 @@ impl Schedule {
     }
 }
 
-/// Returns whether the database of time zones has one of this name, in this case. Jiff ignores case, but the time zone that
-/// it finds has the name of the database.
+/// Returns whether the database of time zones has one of this name, in this case. Jiff ignores case, but the time zone
+/// that it finds has the name of the database.
 pub(crate) fn is_known_zone(name: &str) -> bool {
     matches!(name, "UTC" | "Local") || TimeZone::get(name).is_ok_and(|found| found.iana_name() == Some(name))
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::{embedded, registry::Resource, schema_rules};
 
-/// Rewrites a sent object as its kind stores it. Removes and reports the fields that it doesn't declare. `text` is the JSON text of the
-/// object, if it was sent as such.
+/// Rewrites a sent object as its kind stores it. Removes and reports the fields that it doesn't declare. `text` is the
+/// JSON text of the object, if it was sent as such.
 ///
 /// # Errors
 /// Returns 400 for a value of a wrong type: anywhere in a built-in object, in the metadata of a custom one and of the

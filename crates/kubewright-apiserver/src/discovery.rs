@@ -1,8 +1,8 @@
 //! Discovery documents, in plain and in aggregated form
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>).
 //!
-//! These are pure functions of the registry, and of the versions that other API servers serve. The handlers negotiate the
-//! format.
+//! These are pure functions of the registry, and of the versions that other API servers serve. The handlers negotiate
+//! the format.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -298,7 +298,8 @@ fn aggregated_entry(resource: &Resource) -> Value {
     entry
 }
 
-/// Returns a kind in an aggregated document. As in Kubernetes, the group and version of the resource itself are left empty unless it is a custom one.
+/// Returns a kind in an aggregated document. As in Kubernetes, the group and version of the resource itself are left
+/// empty unless it is a custom one.
 fn response_kind(resource: &Resource, (group, version, kind): (&str, &str, &str)) -> Value {
     if (group, version) == (&*resource.group, &*resource.version) && !resource.schema.custom {
         json!({"group": "", "version": "", "kind": kind})

@@ -1,5 +1,5 @@
-//! Decoding of the metadata of custom objects, and of resources embedded in them. Kubernetes decodes it as `ObjectMeta`,
-//! whatever the schema says (`apiextensions-apiserver/pkg/apiserver/schema/objectmeta`).
+//! Decoding of the metadata of custom objects, and of resources embedded in them. Kubernetes decodes it as
+//! `ObjectMeta`, whatever the schema says (`apiextensions-apiserver/pkg/apiserver/schema/objectmeta`).
 
 use std::convert::Infallible;
 

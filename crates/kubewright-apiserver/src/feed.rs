@@ -39,8 +39,8 @@ impl Change {
         Self { kind, revision, resource, stored, previous: None, value: OnceLock::new() }
     }
 
-    /// Returns the object after the change, in its stored form; for a removal, its last state. The first call parses it, unless it
-    /// is among the latest that were written.
+    /// Returns the object after the change, in its stored form; for a removal, its last state. The first call parses
+    /// it, unless it is among the latest that were written.
     pub fn object(&self) -> &Arc<Value> {
         self.value.get_or_init(|| self.stored.value())
     }
@@ -57,8 +57,8 @@ impl StoredObject {
         self.0.value()
     }
 
-    /// Returns the object, or only the part of its metadata that says what it is, who owns it and whether it is being deleted, if the
-    /// rest would have to be parsed.
+    /// Returns the object, or only the part of its metadata that says what it is, who owns it and whether it is being
+    /// deleted, if the rest would have to be parsed.
     pub fn outline(&self) -> Arc<Value> {
         self.0.outline()
     }

@@ -19,7 +19,8 @@ use crate::body::{Body, BoxError};
 
 /// The open requests of a connection. Clones share the count.
 ///
-/// A request only counts itself. Waking a waiting task instead would have hyper poll the connection twice more for each request.
+/// A request only counts itself. Waking a waiting task instead would have hyper poll the connection twice more for each
+/// request.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRequests(Arc<Shared>);
 
@@ -55,7 +56,8 @@ impl OpenRequests {
     /// Waits until the connection has had no open request for this time.
     pub(crate) async fn idle_for(&self, time: Duration) {
         loop {
-            // A request that is open now, or will be, ends later than now, so `time` has not passed since then after this sleep.
+            // A request that is open now, or will be, ends later than now, so `time` has not passed since then after
+            // this sleep.
             let rest = if self.0.open.load(Ordering::Acquire) > 0 {
                 time
             } else {

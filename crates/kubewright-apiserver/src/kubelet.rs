@@ -1,8 +1,8 @@
 //! The kubelets of nodes that other programs run, such as KWOK or a virtual kubelet
 //! (<https://kubernetes.io/docs/concepts/architecture/control-plane-node-communication/#apiserver-to-kubelet>).
 //!
-//! They are reached over TLS at the address and port of the node's status, with a certificate of the server's authority. Their own
-//! certificates aren't verified, as by kube-apiserver without `--kubelet-certificate-authority`.
+//! They are reached over TLS at the address and port of the node's status, with a certificate of the server's
+//! authority. Their own certificates aren't verified, as by kube-apiserver without `--kubelet-certificate-authority`.
 
 use std::sync::{Arc, OnceLock};
 

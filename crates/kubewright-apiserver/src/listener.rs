@@ -67,19 +67,19 @@ pub struct ListenOptions {
     /// The maximum number of concurrent connections. Defaults to 10,000, since an HTTP/1.1 client has one for each
     /// watch. Further connections wait in the operating system's queue until another one has ended.
     pub max_connections: usize,
-    /// The time without an open request after which a connection is closed, so that it doesn't count against the limit. A
-    /// watch is open until it ends. Defaults to five minutes.
+    /// The time without an open request after which a connection is closed, so that it doesn't count against the limit.
+    /// A watch is open until it ends. Defaults to five minutes.
     pub idle_timeout: Duration,
     /// The certificate of the server. By default, one is generated, by [`ApiServer::certificate_authority`].
     ///
     /// [`ApiServer::certificate_authority`]: crate::ApiServer::certificate_authority
     pub certificate: Option<ServerCertificate>,
-    /// The certificates, in PEM, of authorities whose clients are authenticated by their certificates: the common name is
-    /// the user, and the organizations are the groups. Empty by default. Certificates of the server's own authority are
-    /// always valid, among them that of [`Listener::kubeconfig`].
+    /// The certificates, in PEM, of authorities whose clients are authenticated by their certificates: the common name
+    /// is the user, and the organizations are the groups. Empty by default. Certificates of the server's own authority
+    /// are always valid, among them that of [`Listener::kubeconfig`].
     pub client_authorities: String,
-    /// A path that is put before the path of each request, such as `/api/v1/nodes/NAME/proxy`, with which the listener is the port of the node's
-    /// kubelet. Empty by default.
+    /// A path that is put before the path of each request, such as `/api/v1/nodes/NAME/proxy`, with which the listener
+    /// is the port of the node's kubelet. Empty by default.
     pub prefix: String,
 }
 
@@ -354,7 +354,8 @@ impl Shared {
         }
     }
 
-    /// Performs the TLS handshake. Returns `None` after the answer to a client that sent HTTP instead, as servers in Go do.
+    /// Performs the TLS handshake. Returns `None` after the answer to a client that sent HTTP instead, as servers in Go
+    /// do.
     async fn handshake(&self, mut stream: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
         let mut beginning = [0];
         let read = stream.peek(&mut beginning).await?;

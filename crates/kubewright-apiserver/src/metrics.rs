@@ -65,7 +65,8 @@ impl Labels {
     }
 }
 
-/// The labels of requests that are counted together, by which they are sorted. The names are owned in the list, and borrowed to look for a request.
+/// The labels of requests that are counted together, by which they are sorted. The names are owned in the list, and
+/// borrowed to look for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<S> {
     // What differs most comes first, since each request is looked up.
@@ -210,8 +211,8 @@ impl Metrics {
         change(&mut all[index]);
     }
 
-    /// Returns all metrics as text. `objects` is the number of stored objects by resource and group, `limits` are those of
-    /// the priority levels.
+    /// Returns all metrics as text. `objects` is the number of stored objects by resource and group, `limits` are those
+    /// of the priority levels.
     ///
     /// # Errors
     /// If a name is invalid, which a test excludes.

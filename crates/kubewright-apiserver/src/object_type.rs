@@ -40,8 +40,8 @@ impl ObjectType {
         types().kind(group, version, kind).map(Self)
     }
 
-    /// Returns the type of what a body may name, also where no such kind is served: some belong to every version, known or
-    /// not, and options of requests to every known one.
+    /// Returns the type of what a body may name, also where no such kind is served: some belong to every version, known
+    /// or not, and options of requests to every known one.
     pub(crate) fn registered(group: &str, version: &str, kind: &str) -> Option<Self> {
         const OF_ANY_VERSION: &[&str] = &["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"];
         const OF_KNOWN_VERSIONS: &[&str] = &[
@@ -70,8 +70,8 @@ impl ObjectType {
         Self::of(group, version, kind).or_else(|| Self::of(META, version, kind).filter(|_| group.is_empty()))
     }
 
-    /// Returns the type of an object, or of a document that names no version: those of the core group in discovery are older
-    /// than the field.
+    /// Returns the type of an object, or of a document that names no version: those of the core group in discovery are
+    /// older than the field.
     pub(crate) fn of_document(document: &Value) -> Option<Self> {
         Self::of_object(document).or_else(|| match document.get("apiVersion") {
             None => Self::of(META, "v1", document.get("kind")?.as_str()?),
@@ -94,7 +94,8 @@ impl ObjectType {
         self.decode_text(object, None)
     }
 
-    /// Like [`Self::decode`]. Of several values of wrong types, reports the first in the JSON text of the object, if known.
+    /// Like [`Self::decode`]. Of several values of wrong types, reports the first in the JSON text of the object, if
+    /// known.
     pub(crate) fn decode_text(self, object: &mut Value, text: Option<&[u8]>) -> Result<Decoded, String> {
         types().decode(self.0, object).map_err(|wrong| match text {
             Some(text) => wrong.in_document(text).to_owned(),
@@ -203,8 +204,8 @@ mod tests {
         kinds
     }
 
-    /// Returns a value with every field, in a form that clients send but Go doesn't write. Returns `None` for a struct in
-    /// itself.
+    /// Returns a value with every field, in a form that clients send but Go doesn't write. Returns `None` for a struct
+    /// in itself.
     fn sample(ty: TypeId, path: &mut Vec<TypeId>) -> Option<Value> {
         Some(match types().get(ty).shape() {
             Shape::String => json!("x"),

@@ -81,8 +81,8 @@ impl Accept {
         })
     }
 
-    /// Like [`Self::parse`], for objects that may have no tables, and no protobuf form except for their metadata. There are
-    /// no tables in protobuf.
+    /// Like [`Self::parse`], for objects that may have no tables, and no protobuf form except for their metadata. There
+    /// are no tables in protobuf.
     pub(crate) fn of_objects(headers: &HeaderMap, tables: bool, protobuf: bool) -> Result<Self, Status> {
         Self::allowed(headers, |accept| match (accept.encoding, accept.representation) {
             (Encoding::Protobuf, Representation::Table) => false,

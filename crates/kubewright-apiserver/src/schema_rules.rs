@@ -34,10 +34,10 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Adds the errors of its
-/// fields to those of its metadata. Unchanged values that violate rules in CEL are only warned about. A built-in object, whose
-/// types were checked when it was decoded, is only checked for required fields, unless the strategy of the kind does so; it also
-/// checks the rest.
+/// Validates an object that is new or replaces `old`, in a write of the whole object or of its status. Adds the errors
+/// of its fields to those of its metadata. Unchanged values that violate rules in CEL are only warned about. A built-in
+/// object, whose types were checked when it was decoded, is only checked for required fields, unless the strategy of
+/// the kind does so; it also checks the rest.
 pub(crate) async fn validate(
     resource: &Resource,
     object: &Value,
@@ -89,7 +89,8 @@ fn unchecked(resource: &Resource) -> Option<Cause> {
     has_rules.then(|| Cause::invalid("<nil>", &Value::Null, WHY))
 }
 
-/// The reasons of violations after which rules in CEL aren't evaluated, since they rely on the types and sizes of values.
+/// The reasons of violations after which rules in CEL aren't evaluated, since they rely on the types and sizes of
+/// values.
 const BLOCKING: [&str; 5] =
     ["FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
 

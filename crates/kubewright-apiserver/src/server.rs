@@ -126,8 +126,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the number of changes of each resource that are kept for watches and consistent paging. By default, these are 10,000, and up to
-    /// 102,400 of the last five minutes.
+    /// Sets the number of changes of each resource that are kept for watches and consistent paging. By default, these
+    /// are 10,000, and up to 102,400 of the last five minutes.
     pub fn history(mut self, changes: usize) -> Self {
         (self.limits.events, self.limits.recent_events) = (changes, changes);
         self
@@ -147,9 +147,9 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the node whose kubelet is part of this process: actions answer requests for this node and its pods. Requests for other nodes and their
-    /// pods are sent to the kubelets of these nodes, over TLS and with a client certificate of the server's authority. By default, requests for
-    /// all nodes are.
+    /// Sets the node whose kubelet is part of this process: actions answer requests for this node and its pods.
+    /// Requests for other nodes and their pods are sent to the kubelets of these nodes, over TLS and with a client
+    /// certificate of the server's authority. By default, requests for all nodes are.
     pub fn node(mut self, name: &str) -> Self {
         self.node = Some(name.into());
         self
@@ -161,20 +161,22 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the range that addresses of services are allocated from. Addresses of a stored service outside of it are kept.
+    /// Sets the range that addresses of services are allocated from. Addresses of a stored service outside of it are
+    /// kept.
     pub fn service_range(mut self, range: ServiceRange) -> Self {
         self.service_range = range;
         self
     }
 
-    /// Serves `metrics.k8s.io`, which `kubectl top` reads, with measurements of a source. By default, the group isn't served.
+    /// Serves `metrics.k8s.io`, which `kubectl top` reads, with measurements of a source. By default, the group isn't
+    /// served.
     pub fn resource_metrics(mut self, source: Arc<dyn ResourceMetrics>) -> Self {
         self.metrics = Some(source);
         self
     }
 
-    /// Sets the interval at which a watch that asks for bookmarks gets one. Defaults to a minute, as in Kubernetes. A watch that ends in time gets
-    /// one then, too.
+    /// Sets the interval at which a watch that asks for bookmarks gets one. Defaults to a minute, as in Kubernetes. A
+    /// watch that ends in time gets one then, too.
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
         self.bookmark_interval = Some(interval);
         self
@@ -205,17 +207,17 @@ impl ApiServerBuilder {
     }
 
     /// Admits pods by their service accounts, as the admission plugin `ServiceAccount`: a pod without an account gets
-    /// `default`, an account that doesn't exist is refused, and a volume with the account's token is added. Defaults to false,
-    /// because something has to create the accounts and the ConfigMap `kube-root-ca.crt` of each namespace, as the cluster's
-    /// controllers do.
+    /// `default`, an account that doesn't exist is refused, and a volume with the account's token is added. Defaults to
+    /// false, because something has to create the accounts and the ConfigMap `kube-root-ca.crt` of each namespace, as
+    /// the cluster's controllers do.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
         self.service_account_admission = enabled;
         self
     }
 
-    /// Authorizes nodes by the pods that run on them, before the roles, as `--authorization-mode=Node,RBAC`: a user `system:node:NAME` in
-    /// the group `system:nodes` may read the objects that its pods refer to, and write to itself and its pods
-    /// (<https://kubernetes.io/docs/reference/access-authn-authz/node/>). Defaults to false.
+    /// Authorizes nodes by the pods that run on them, before the roles, as `--authorization-mode=Node,RBAC`: a user
+    /// `system:node:NAME` in the group `system:nodes` may read the objects that its pods refer to, and write to itself
+    /// and its pods (<https://kubernetes.io/docs/reference/access-authn-authz/node/>). Defaults to false.
     pub fn node_authorization(mut self, enabled: bool) -> Self {
         self.node_authorization = enabled;
         self
@@ -256,9 +258,9 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Starts with the objects of another server, those that every cluster contains among them, instead of creating these. UIDs and
-    /// resource versions stay, and resource versions continue. The other server has to have the same settings. It costs some
-    /// microseconds for each object, and shares their memory. Only for [`build`](Self::build).
+    /// Starts with the objects of another server, those that every cluster contains among them, instead of creating
+    /// these. UIDs and resource versions stay, and resource versions continue. The other server has to have the same
+    /// settings. It costs some microseconds for each object, and shares their memory. Only for [`build`](Self::build).
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
         self.checkpoint = Some(checkpoint.clone());
         self
@@ -276,21 +278,22 @@ impl ApiServerBuilder {
         server
     }
 
-    /// Builds a server that keeps its objects in a data directory, which is created if it doesn't exist, readable only by
-    /// this user. Blocks while it is read.
+    /// Builds a server that keeps its objects in a data directory, which is created if it doesn't exist, readable only
+    /// by this user. Blocks while it is read.
     ///
-    /// A change is written to the directory before it is answered and before anyone can read it, so it survives that the
-    /// process is killed; see [`Durability`] for failures of the machine. Resource versions and UIDs continue: a
-    /// watch resumes from the version that it had seen, if the changes since are still in the log, and gets 410 otherwise,
-    /// as after a compaction of etcd. The authority of certificates, the credentials of listeners, and the key of service
-    /// account tokens (unless it is set) are kept too, so kubeconfigs and tokens stay valid. Objects that every cluster
-    /// contains are created again if they are missing.
+    /// A change is written to the directory before it is answered and before anyone can read it, so it survives that
+    /// the process is killed; see [`Durability`] for failures of the machine. Resource versions and UIDs continue: a
+    /// watch resumes from the version that it had seen, if the changes since are still in the log, and gets 410
+    /// otherwise, as after a compaction of etcd. The authority of certificates, the credentials of listeners, and the
+    /// key of service account tokens (unless it is set) are kept too, so kubeconfigs and tokens stay valid. Objects
+    /// that every cluster contains are created again if they are missing.
     ///
     /// While a change can't be written, for example because the disk is full, it is answered with 500 and not made.
     ///
     /// # Errors
-    /// If another server uses the directory, if a file in it is damaged or was written by a newer version, or if it can't be
-    /// read or written. A change that was being written when the process was killed is no damage: it is undone.
+    /// If another server uses the directory, if a file in it is damaged or was written by a newer version, or if it
+    /// can't be read or written. A change that was being written when the process was killed is no damage: it is
+    /// undone.
     pub fn open(mut self, data_dir: impl AsRef<Path>) -> Result<ApiServer, DataDirError> {
         self.checkpoint = None;
         let options = DiskOptions { durability: self.durability, ..DiskOptions::new(data_dir.as_ref()) };
@@ -430,15 +433,15 @@ impl ApiServer {
         self.state.authorization.usage(user)
     }
 
-    /// Closes the [data directory](ApiServerBuilder::open), so that another server can open it. Further changes are answered
-    /// with 500. Blocks until everything is on the disk. A server without a data directory is unaffected; otherwise, the
-    /// directory is closed when the last clone and request of the server is dropped.
+    /// Closes the [data directory](ApiServerBuilder::open), so that another server can open it. Further changes are
+    /// answered with 500. Blocks until everything is on the disk. A server without a data directory is unaffected;
+    /// otherwise, the directory is closed when the last clone and request of the server is dropped.
     pub fn close(&self) {
         self.state.store.close();
     }
 
-    /// Returns all objects as they are now, so that [other servers](ApiServerBuilder::checkpoint) can start with them. It costs some
-    /// microseconds.
+    /// Returns all objects as they are now, so that [other servers](ApiServerBuilder::checkpoint) can start with them.
+    /// It costs some microseconds.
     pub fn checkpoint(&self) -> Checkpoint {
         self.state.store.checkpoint()
     }
@@ -456,8 +459,8 @@ impl ApiServer {
         Listener::start(self.state.clone(), options.into()).await
     }
 
-    /// Returns the token of a service account that a Secret of the type `kubernetes.io/service-account-token` is to contain. It is valid as long as the
-    /// Secret contains it.
+    /// Returns the token of a service account that a Secret of the type `kubernetes.io/service-account-token` is to
+    /// contain. It is valid as long as the Secret contains it.
     ///
     /// # Errors
     /// Returns 500 if the system provides no randomness.
@@ -485,7 +488,8 @@ impl ApiServer {
         &self.state.registry
     }
 
-    /// Handles one request. Its user is the [`Arc`] of a [`UserInfo`] in its extensions or, otherwise, that of its bearer token.
+    /// Handles one request. Its user is the [`Arc`] of a [`UserInfo`] in its extensions or, otherwise, that of its
+    /// bearer token.
     pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
@@ -551,7 +555,8 @@ fn observe_restored(state: &State) {
     }
 }
 
-/// Completes what an earlier process has begun: it may have ended between the write of an object and that of its status.
+/// Completes what an earlier process has begun: it may have ended between the write of an object and that of its
+/// status.
 fn settle_restored(state: &State) {
     for resource in state.registry.all().iter().filter(|resource| resource.strategy.settles()) {
         for (key, _) in state.store.snapshot(&resource.storage).objects.iter() {

@@ -121,8 +121,9 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Creates the credentials of a server at these addresses, signed by an authority. The server shows `certificate` instead
-    /// of a generated one, and asks clients for certificates of the authorities `clients`, in PEM. The client's are generated unless they are given.
+    /// Creates the credentials of a server at these addresses, signed by an authority. The server shows `certificate`
+    /// instead of a generated one, and asks clients for certificates of the authorities `clients`, in PEM. The client's
+    /// are generated unless they are given.
     pub(crate) fn new(
         ca: &CertificateAuthority,
         addresses: &[IpAddr],
@@ -181,10 +182,11 @@ impl Credentials {
     }
 }
 
-/// Returns an ECDSA P-256 key in PEM, in the form of SEC 1 (<https://www.rfc-editor.org/rfc/rfc5915>). Some clients can't
-/// read an elliptic curve key as PKCS#8, the form of rcgen.
+/// Returns an ECDSA P-256 key in PEM, in the form of SEC 1 (<https://www.rfc-editor.org/rfc/rfc5915>). Some clients
+/// can't read an elliptic curve key as PKCS#8, the form of rcgen.
 fn sec1(key: &KeyPair) -> Result<String, TlsError> {
-    /// `PrivateKeyInfo` up to the private key: the algorithm, and the beginning of an `ECPrivateKey` without parameters.
+    /// `PrivateKeyInfo` up to the private key: the algorithm, and the beginning of an `ECPrivateKey` without
+    /// parameters.
     const PKCS8: &[u8] = &[
         0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06,
         0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20,

@@ -7,8 +7,8 @@ const MAX_CHARS: usize = 4096;
 /// The number of characters of a warning that is shortened.
 const SHORTENED: usize = 256;
 
-/// The warnings of one response: each text once, in the order in which they were added. When all of them are too long for the
-/// headers of a response, they are shortened, and later ones are left out.
+/// The warnings of one response: each text once, in the order in which they were added. When all of them are too long
+/// for the headers of a response, they are shortened, and later ones are left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WarningHeaders {
     texts: Vec<String>,

@@ -1,4 +1,5 @@
-//! The client of webhooks: HTTPS with pooled connections, to a URL or to the endpoints of a service, or a transport within the process.
+//! The client of webhooks: HTTPS with pooled connections, to a URL or to the endpoints of a service, or a transport
+//! within the process.
 
 use std::{
     error::Error,
@@ -49,7 +50,8 @@ type Client = legacy::Client<HttpsConnector<Dialer>, Full<Bytes>>;
 /// gives the reason in Kubernetes' wording.
 pub(crate) type ServiceResolver = fn(&Store, &str, &str, u16) -> Result<Vec<SocketAddr>, String>;
 
-/// The dependencies of calls to webhooks: the store, the time, randomness, the endpoints of services, and what replaces connections.
+/// The dependencies of calls to webhooks: the store, the time, randomness, the endpoints of services, and what replaces
+/// connections.
 pub(crate) struct WebhookClient {
     pub(crate) store: Arc<Store>,
     pub(crate) clock: SharedClock,

@@ -14,19 +14,20 @@ use serde_json::Value;
 
 use crate::{certificate_verifier::CertificateVerifier, webhook_client::Endpoint};
 
-/// Delivers the reviews of admission and conversion to webhooks in the same process: for tests on virtual time, which can't use
-/// sockets. Nothing is encrypted, and services need no endpoints.
+/// Delivers the reviews of admission and conversion to webhooks in the same process: for tests on virtual time, which
+/// can't use sockets. Nothing is encrypted, and services need no endpoints.
 pub trait WebhookTransport: Debug + Send + Sync + 'static {
-    /// Sends a review. The address is that of the configuration; a service has the host `<name>.<namespace>.svc`. The query parameter
-    /// `timeout` says how long the API server waits; then it drops the future. `trust` verifies the certificate of the server, if the
-    /// transport has one for it; otherwise the configuration needs no `caBundle`.
+    /// Sends a review. The address is that of the configuration; a service has the host `<name>.<namespace>.svc`. The
+    /// query parameter `timeout` says how long the API server waits; then it drops the future. `trust` verifies the
+    /// certificate of the server, if the transport has one for it; otherwise the configuration needs no `caBundle`.
     ///
     /// The error is the reason for which there is no response, in the words of Go's client, such as
     /// `dial tcp: connect: connection refused`.
     fn call(&self, review: Request<Bytes>, trust: ServerTrust) -> BoxFuture<'static, Result<Response<Bytes>, String>>;
 }
 
-/// The servers that the API server trusts as that of a client configuration: by its host and `caBundle`, at the time of a clock.
+/// The servers that the API server trusts as that of a client configuration: by its host and `caBundle`, at the time of
+/// a clock.
 ///
 /// The certificate authorities of the system aren't trusted, since what they are depends on the machine.
 #[derive(Clone)]

@@ -146,8 +146,8 @@ pub(crate) struct PendingSocket {
 }
 
 impl Upgrade {
-    /// Accepts a connection with the first subprotocol of the client's that is supported; without one if the client asks
-    /// for none. Returns the response to send, and the connection unless the handshake is refused.
+    /// Accepts a connection with the first subprotocol of the client's that is supported; without one if the client
+    /// asks for none. Returns the response to send, and the connection unless the handshake is refused.
     pub(crate) fn negotiate(self, supported: &[&str]) -> (Response, Option<PendingSocket>) {
         let selected = offer(&self.method, &self.headers).and_then(|Offer { accept, protocols }| {
             let none = protocols.is_empty().then(String::new);
@@ -189,8 +189,8 @@ pub(crate) fn is_requested(headers: &HeaderMap) -> bool {
 /// `base64url.bearer.authorization.k8s.io.<token in Base64>`.
 ///
 /// # Errors
-/// If there are several tokens, if the token is malformed, or if it is the only subprotocol, since the response must not
-/// repeat it.
+/// If there are several tokens, if the token is malformed, or if it is the only subprotocol, since the response must
+/// not repeat it.
 pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let protocols = protocols(headers);
     let mut tokens = protocols.iter().filter_map(|protocol| protocol.strip_prefix(BEARER_PREFIX));

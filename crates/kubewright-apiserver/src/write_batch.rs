@@ -1,8 +1,8 @@
 //! Sends the small writes of an HTTP/2 connection together.
 //!
-//! An event for a hundred watches of one connection is a hundred frames, and `h2` writes each frame of more than 256 bytes by itself: a TLS
-//! record and a system call for each. A batch collects what a connection writes. It is sent after the other tasks of the thread have run
-//! once, since these may be about to write to the connection, too.
+//! An event for a hundred watches of one connection is a hundred frames, and `h2` writes each frame of more than 256
+//! bytes by itself: a TLS record and a system call for each. A batch collects what a connection writes. It is sent
+//! after the other tasks of the thread have run once, since these may be about to write to the connection, too.
 
 use std::{
     future::{Future, poll_fn},

@@ -1,8 +1,9 @@
 //! Headless Chromium for tests: it opens a page, clicks and types like a user, takes pictures, and reports problems.
 //!
-//! Chromium is driven by its [DevTools protocol](https://chromedevtools.github.io/devtools-protocol/) over a pair of pipes:
-//! no port is opened, and a Chromium whose pipe is closed ends by itself, even when the test was killed. Host names are
-//! not resolved, and only loopback addresses are reached, so that external resources of a page fail and are reported.
+//! Chromium is driven by its [DevTools protocol](https://chromedevtools.github.io/devtools-protocol/) over a pair of
+//! pipes: no port is opened, and a Chromium whose pipe is closed ends by itself, even when the test was killed. Host
+//! names are not resolved, and only loopback addresses are reached, so that external resources of a page fail and are
+//! reported.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), kubewright_browser::BrowserError> {

@@ -33,8 +33,8 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
 
-    /// Directory to keep the cluster in, readable only by you: objects, certificates, tokens, persistent volumes. It is created if
-    /// it doesn't exist [default: none, the cluster is in memory]
+    /// Directory to keep the cluster in, readable only by you: objects, certificates, tokens, persistent volumes. It is
+    /// created if it doesn't exist [default: none, the cluster is in memory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
@@ -54,7 +54,8 @@ pub(crate) struct ClusterOptions {
     #[arg(long, short, value_name = "NAMESPACE", default_value = DEFAULT_NAMESPACE)]
     namespace: String,
 
-    /// Add the context to the kubeconfig of kubectl ($KUBECONFIG or ~/.kube/config) as the current one, until the cluster ends
+    /// Add the context to the kubeconfig of kubectl ($KUBECONFIG or ~/.kube/config) as the current one, until the
+    /// cluster ends
     #[arg(long)]
     merge: bool,
 
@@ -80,7 +81,8 @@ pub(crate) struct ClusterOptions {
     #[command(flatten)]
     audit: AuditOptions,
 
-    /// Controllers to run: all, none, or their names in kube-controller-manager, separated by commas; -NAME leaves one out of all
+    /// Controllers to run: all, none, or their names in kube-controller-manager, separated by commas; -NAME leaves one
+    /// out of all
     #[arg(long, value_name = "LIST", default_value_t, allow_hyphen_values = true)]
     controllers: Controllers,
 
@@ -107,7 +109,8 @@ enum PodMode {
 enum PodNetworkMode {
     /// That of this machine: each pod has its own address, but two programs can't listen on one port of all addresses
     Host,
-    /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`, and `nft` for connections to other machines
+    /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`, and `nft` for
+    /// connections to other machines
     Namespaces,
 }
 

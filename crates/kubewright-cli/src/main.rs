@@ -1,8 +1,8 @@
 //! The `kubewright` command.
 //!
 //! [`commands`] parses arguments, the other modules do the work, and only [`shell`] prints. The exit code is 0 for
-//! success, 1 for an error, 2 for a usage error, and 3 if `kubewright simulate` found something; `kubewright cluster -- COMMAND` ends with that of the
-//! command.
+//! success, 1 for an error, 2 for a usage error, and 3 if `kubewright simulate` found something;
+//! `kubewright cluster -- COMMAND` ends with that of the command.
 
 mod audit;
 mod child;

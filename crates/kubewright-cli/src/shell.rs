@@ -73,8 +73,9 @@ impl Shell {
         if self.colours { format!("\x1b[1;32m{word:>12}\x1b[0m") } else { format!("{word:>12}") }
     }
 
-    /// Shows the pending condition, details that change more often, and how long it has been pending. On a terminal this is one line, which
-    /// the next output overwrites. Otherwise a line without the details is printed whenever the condition changes.
+    /// Shows the pending condition, details that change more often, and how long it has been pending. On a terminal
+    /// this is one line, which the next output overwrites. Otherwise a line without the details is printed whenever the
+    /// condition changes.
     pub(crate) fn progress(&self, word: &str, what: &str, detail: &str, passed: Duration) {
         if self.verbosity < Verbosity::Normal {
             return;

@@ -69,7 +69,8 @@ impl ApiEndpoints {
         }
     }
 
-    /// Gives pods a listener of their own at an address, since they can't reach 127.0.0.1 of the host. It is opened with the first listener.
+    /// Gives pods a listener of their own at an address, since they can't reach 127.0.0.1 of the host. It is opened
+    /// with the first listener.
     pub(crate) fn serve_pods_at(&self, address: Ipv4Addr) {
         // Only called once, when the cluster starts.
         let _set_before = self.for_pods.set(address);
@@ -92,7 +93,8 @@ impl ApiEndpoints {
         Ok(())
     }
 
-    /// Opens the listener for pods, if they need one and don't have it yet, and sets their address. `other` is that of another listener.
+    /// Opens the listener for pods, if they need one and don't have it yet, and sets their address. `other` is that of
+    /// another listener.
     async fn open_for_pods(&self, other: SocketAddr) -> Result<SocketAddr, ListenError> {
         let present = *self.address.borrow();
         let address = match (self.for_pods.get(), present) {
@@ -118,8 +120,8 @@ impl ApiEndpoints {
         Ok(endpoint)
     }
 
-    /// Returns an address at which processes on this host can reach the server, and the server's CA certificates. If the
-    /// server doesn't listen yet, it starts to listen on a free loopback port.
+    /// Returns an address at which processes on this host can reach the server, and the server's CA certificates. If
+    /// the server doesn't listen yet, it starts to listen on a free loopback port.
     pub(crate) async fn any(&self) -> Result<(SocketAddr, String), ListenError> {
         let _opening = self.opening.lock().await;
         let present = *self.address.borrow();

@@ -1,5 +1,6 @@
-//! The names under which the parts of the cluster send requests, as in a cluster that kubeadm has set up: the built-in controllers
-//! act as their service accounts in `kube-system` (`--use-service-account-credentials`), the node as `system:node:NAME`.
+//! The names under which the parts of the cluster send requests, as in a cluster that kubeadm has set up: the built-in
+//! controllers act as their service accounts in `kube-system` (`--use-service-account-credentials`), the node as
+//! `system:node:NAME`.
 //!
 //! Roles don't limit them; the names are what webhooks, admission policies and extension API servers see.
 
@@ -11,8 +12,8 @@ use crate::{controllers::selection::Controllers, node::NODE_NAME};
 pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The publisher of the ConfigMaps `kube-root-ca.crt`, which is a part of `serviceaccount-controller` here.
 pub(crate) const CERTIFICATE_PUBLISHER: &str = "root-ca-cert-publisher";
-/// What deletes the objects of a custom kind that is being deleted. It is a part of Kubernetes' API server, which deletes them in
-/// its storage, without admission: an operator that is gone can't refuse it by its webhooks.
+/// What deletes the objects of a custom kind that is being deleted. It is a part of Kubernetes' API server, which
+/// deletes them in its storage, without admission: an operator that is gone can't refuse it by its webhooks.
 pub(crate) const KIND_TERMINATOR: &str = "crd-finalizer";
 /// The namespace of the accounts.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -42,7 +43,8 @@ pub(crate) fn client(api: &ApiServer, component: &str) -> kube::Client {
     api.client_as(user_agent, user.unrestricted())
 }
 
-/// Returns the service account of a controller. Some controllers share one, and many have another name than their controller.
+/// Returns the service account of a controller. Some controllers share one, and many have another name than their
+/// controller.
 fn account(controller: &str) -> Option<&str> {
     Some(match controller {
         "certificatesigningrequest-approving-controller"

@@ -28,26 +28,26 @@
 //!
 //! Services answer at their node ports on 127.0.0.1, and on Linux also at their cluster IPs, which are addresses of the
 //! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS:
-//! containers find services by the environment variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`, and, in a mount
-//! namespace, by the names in their `/etc/hosts`. The name of the host is the pod's there.
+//! containers find services by the environment variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`, and, in a
+//! mount namespace, by the names in their `/etc/hosts`. The name of the host is the pod's there.
 //!
-//! Volumes are at their mount paths, in a mount namespace of each process, where `unshare` and `mount` of util-linux can make
-//! one: as root with `CAP_SYS_ADMIN`, or in a user namespace. The annotation `kubewright.dev/mount-namespaces` of the node says
-//! whether they can, once a pod has volumes. In any case they are also below a root directory of each container, whose path is in
-//! the environment variable `KUBEWRIGHT_ROOT`: a volume mounted at `/etc/config` is at `$KUBEWRIGHT_ROOT/etc/config`. The types
-//! emptyDir, configMap, secret, downwardAPI, projected, hostPath and persistentVolumeClaim are supported. Files follow changes of
-//! what they are made of, except below a `subPath`. An emptyDir of the medium `Memory` is in `/dev/shm`, with its limits.
+//! Volumes are at their mount paths, in a mount namespace of each process, where `unshare` and `mount` of util-linux
+//! can make one: as root with `CAP_SYS_ADMIN`, or in a user namespace. The annotation `kubewright.dev/mount-namespaces`
+//! of the node says whether they can, once a pod has volumes. In any case they are also below a root directory of each
+//! container, whose path is in the environment variable `KUBEWRIGHT_ROOT`: a volume mounted at `/etc/config` is at
+//! `$KUBEWRIGHT_ROOT/etc/config`. The types emptyDir, configMap, secret, downwardAPI, projected, hostPath and
+//! persistentVolumeClaim are supported. Files follow changes of what they are made of, except below a `subPath`. An
+//! emptyDir of the medium `Memory` is in `/dev/shm`, with its limits.
 //!
-//! Where a mount path doesn't exist on the host, its nearest existing parent is replaced by a directory of the pod with links to
-//! what the host's contains. So nothing is created on the host, and what a program creates in such a directory, such as `/tmp`, ends
-//! with the pod.
+//! Where a mount path doesn't exist on the host, its nearest existing parent is replaced by a directory of the pod with
+//! links to what the host's contains. So nothing is created on the host, and what a program creates in such a
+//! directory, such as `/tmp`, ends with the pod.
 //!
-//! A container authenticates as its pod's service account, by its token as in Kubernetes, or with the kubeconfig at the path in
-//! `KUBECONFIG` where volumes can't be at their mount paths. If [`Cluster::listen`] wasn't called before, the cluster then
-//! listens on a free loopback port.
+//! A container authenticates as its pod's service account, by its token as in Kubernetes, or with the kubeconfig at the
+//! path in `KUBECONFIG` where volumes can't be at their mount paths. If [`Cluster::listen`] wasn't called before, the
+//! cluster then listens on a free loopback port.
 //!
-//! A process that leaves its process group (`setsid`) outlives its pod, but on Linux not
-//! the cluster.
+//! A process that leaves its process group (`setsid`) outlives its pod, but on Linux not the cluster.
 
 mod api_endpoints;
 mod cluster;

@@ -3,8 +3,8 @@
 //! Proxies are configured in two ways, as for client-go and kubectl:
 //!
 //! * `proxy-url` of a kubeconfig's cluster. All requests to that cluster go through it, even to loopback addresses.
-//! * The environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case, as curl reads them.
-//!   Loopback addresses never use these.
+//! * The environment: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in upper or lower case, as curl reads
+//!   them. Loopback addresses never use these.
 //!
 //! A proxy is given by an `http://` or `https://` URL, for tunnels with `CONNECT`, or by a `socks5://` URL
 //! (`socks5h://` is equivalent: the proxy resolves names in both cases). User and password in the URL are sent to the

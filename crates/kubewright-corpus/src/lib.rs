@@ -7,8 +7,8 @@
 //!
 //! A [`scenario`] is a sequence of requests of all verbs, whose answers are compared as a whole.
 //!
-//! [`generate`] derives cases from the types of the fields, and reads further ones from `cases/*.yaml`. [`exchange`] sends
-//! them through a [`Transport`], which the command and the tests implement.
+//! [`generate`] derives cases from the types of the fields, and reads further ones from `cases/*.yaml`. [`exchange`]
+//! sends them through a [`Transport`], which the command and the tests implement.
 
 mod answer;
 mod change;

@@ -273,7 +273,8 @@ fn serde_arguments(attributes: &[Attribute]) -> Result<Vec<Meta>> {
     Ok(found)
 }
 
-/// Returns serde's attribute with these arguments of the original. Those that describe absent values are left out, since all may be absent.
+/// Returns serde's attribute with these arguments of the original. Those that describe absent values are left out,
+/// since all may be absent.
 fn kept(attributes: &[Attribute], names: &[&str]) -> Result<TokenStream> {
     let mut kept = Vec::new();
     for argument in serde_arguments(attributes)? {

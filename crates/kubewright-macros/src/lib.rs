@@ -31,19 +31,20 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 /// | `split(one, other)` | with `with`: it is several fields in the hub, which `to` returns and `from` accepts as a tuple |
 /// | `nested` | its type derives `Convert` too; also inside an `Option` or a `Vec` |
 ///
-/// A field that only one side has must implement `Default`. Its value is kept in an annotation of the other version, so that a round
-/// trip loses nothing. A field that neither side accounts for is a compile error, at the field or at the path of the hub.
+/// A field that only one side has must implement `Default`. Its value is kept in an annotation of the other version, so
+/// that a round trip loses nothing. A field that neither side accounts for is a compile error, at the field or at the
+/// path of the hub.
 ///
-/// Under `cfg(test)` the macro generates the test `<struct>_round_trips`, which converts values generated from the schemas. Both types
-/// must implement `JsonSchema` for it.
+/// Under `cfg(test)` the macro generates the test `<struct>_round_trips`, which converts values generated from the
+/// schemas. Both types must implement `JsonSchema` for it.
 #[proc_macro_derive(Convert, attributes(convert))]
 pub fn convert(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     convert::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes the apply configuration of a struct: `<struct>ApplyConfiguration`, which has the same fields, all of them optional, and a setter for
-/// each. A server-side apply of it sends and owns only the fields that are set.
+/// Makes the apply configuration of a struct: `<struct>ApplyConfiguration`, which has the same fields, all of them
+/// optional, and a setter for each. A server-side apply of it sends and owns only the fields that are set.
 ///
 /// ```ignore
 /// #[derive(CustomResource, ApplyConfiguration, Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -59,8 +60,8 @@ pub fn convert(input: TokenStream) -> TokenStream {
 /// ctx.apply(&PodSetApplyConfiguration::new("web").spec(spec)).await?;
 /// ```
 ///
-/// For a kind of another crate, such as a built-in one, derive it for a struct with those of its fields that the operator applies, and
-/// with `kind = Deployment`.
+/// For a kind of another crate, such as a built-in one, derive it for a struct with those of its fields that the
+/// operator applies, and with `kind = Deployment`.
 ///
 /// | attribute | meaning |
 /// |---|---|
@@ -100,9 +101,9 @@ pub fn apply_configuration(input: TokenStream) -> TokenStream {
 /// | `unconditional` | the conditions hold also if pods fail, the clock jumps, the user creates objects again or changes a status, or two processes work at the same time |
 /// | `omit(hot_loop = "reason")` | leaves an oracle out, for a reason |
 ///
-/// The test is `simulation` in a module with the name of the function. So `cargo test simulation` runs all scenarios of a project, and
-/// `cargo test scales` this one. It panics with the story of the first run in which something is wrong; see
-/// `Scenario::test`.
+/// The test is `simulation` in a module with the name of the function. So `cargo test simulation` runs all scenarios of
+/// a project, and `cargo test scales` this one. It panics with the story of the first run in which something is wrong;
+/// see `Scenario::test`.
 #[proc_macro_attribute]
 pub fn scenario(arguments: TokenStream, input: TokenStream) -> TokenStream {
     let mut read = scenario::Arguments::default();

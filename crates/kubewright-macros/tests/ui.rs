@@ -1,7 +1,8 @@
 //! Each file in `ui` doesn't compile, and the text beside it is what rustc says of it, word by word:
 //! `TRYBUILD=overwrite cargo test -p kubewright-macros --test ui` writes it anew for another rustc.
 //!
-//! They are here, and not with what they are about, since all dependencies of the tests' crate are checked once more for them.
+//! They are here, and not with what they are about, since all dependencies of the tests' crate are checked once more
+//! for them.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions with all versions of a kind.
 //!
-//! kube's derive gives one definition per version. Settings of the whole kind must be equal in all of them, which is checked before they
-//! are joined; `kube::core::crd::merge_crds` drops differences.
+//! kube's derive gives one definition per version. Settings of the whole kind must be equal in all of them, which is
+//! checked before they are joined; `kube::core::crd::merge_crds` drops differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,8 @@ pub enum JoinError {
 /// Joins the versions of a kind, in their order. The first is the storage version.
 ///
 /// # Errors
-/// Returns an error if versions differ in names, short names, categories, scope, labels or annotations, or if two have the same name.
+/// Returns an error if versions differ in names, short names, categories, scope, labels or annotations, or if two have
+/// the same name.
 pub fn join(kind: &Kind) -> Result<Value, JoinError> {
     let Some(first) = kind.versions.first() else { return Err(JoinError::Empty("a kind".into())) };
     let name = text(first, "/metadata/name");

@@ -25,7 +25,8 @@ pub enum InstallerError {
     NoManager,
 }
 
-/// Kinds that other objects need, which are first, and kinds that block others without a running operator, which are last.
+/// Kinds that other objects need, which are first, and kinds that block others without a running operator, which are
+/// last.
 const FIRST: [&str; 7] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -37,7 +38,8 @@ const FIRST: [&str; 7] = [
 ];
 const LAST: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
-/// Parses rendered objects, and sorts them so that they can be applied in order: versions of kustomize differ in theirs.
+/// Parses rendered objects, and sorts them so that they can be applied in order: versions of kustomize differ in
+/// theirs.
 ///
 /// # Errors
 /// Returns an error if the text is not YAML.

@@ -6,8 +6,8 @@
 //! * roles follow from what controllers watch, own and record, and from declared rules;
 //! * [`yaml`] writes objects in a deterministic form.
 //!
-//! [`generate`] does all of this. From the manifests that kustomize renders, [`installer`] makes a single file, and [`chart`] a Helm
-//! chart, and [`olm`] a bundle for the Operator Lifecycle Manager.
+//! [`generate`] does all of this. From the manifests that kustomize renders, [`installer`] makes a single file, and
+//! [`chart`] a Helm chart, and [`olm`] a bundle for the Operator Lifecycle Manager.
 //!
 //! Definitions are not validated here: that is left to an API server.
 
@@ -76,8 +76,9 @@ pub enum ManifestError {
     Yaml(#[from] YamlError),
 }
 
-/// Generates the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each registered kind, `config/rbac/role.yaml` and
-/// the roles of the runtime's features, and for webhooks `config/webhook/manifests.yaml` and `role.yaml`.
+/// Generates the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each registered kind,
+/// `config/rbac/role.yaml` and the roles of the runtime's features, and for webhooks `config/webhook/manifests.yaml`
+/// and `role.yaml`.
 ///
 /// ```
 /// use kubewright_apimachinery::description::Description;
@@ -97,7 +98,8 @@ pub enum ManifestError {
 /// ```
 ///
 /// # Errors
-/// Returns an error if the versions of a kind cannot be joined or are not the converted ones, or if a declared rule is invalid.
+/// Returns an error if the versions of a kind cannot be joined or are not the converted ones, or if a declared rule is
+/// invalid.
 pub fn generate(description: &Description, options: &Options) -> Result<Manifests, ManifestError> {
     let mut definitions = description.kinds.iter().map(definition::join).collect::<Result<Vec<_>, _>>()?;
     conversion::add(&mut definitions, &description.conversions)?;
@@ -120,8 +122,9 @@ pub fn generate(description: &Description, options: &Options) -> Result<Manifest
     Ok(Manifests { definitions, files })
 }
 
-/// Returns the rules of the operator's main role, and of the roles that rules name: those that follow from what controllers watch, own and
-/// record, and the declared ones. The runtime's own features have [rules of their own](Description::features).
+/// Returns the rules of the operator's main role, and of the roles that rules name: those that follow from what
+/// controllers watch, own and record, and the declared ones. The runtime's own features have [rules of their
+/// own](Description::features).
 ///
 /// # Errors
 /// Returns an error for an invalid rule.

@@ -1,10 +1,11 @@
-//! The size of CustomResourceDefinitions. `kubectl apply` keeps a copy of an object in an annotation, and all annotations together are
-//! limited to [`LIMIT`] bytes. A larger definition needs server-side apply or `kubectl create`.
+//! The size of CustomResourceDefinitions. `kubectl apply` keeps a copy of an object in an annotation, and all
+//! annotations together are limited to [`LIMIT`] bytes. A larger definition needs server-side apply or
+//! `kubectl create`.
 
 use serde_json::Value;
 
-/// The limit for all annotations of an object in bytes
-/// (`TotalAnnotationSizeLimitB` of Kubernetes' `apimachinery/pkg/api/validation`).
+/// The limit for all annotations of an object in bytes (`TotalAnnotationSizeLimitB` of Kubernetes'
+/// `apimachinery/pkg/api/validation`).
 pub const LIMIT: usize = 262_144;
 
 /// Returns the size of an object in the annotation of `kubectl apply`, in bytes.
@@ -12,8 +13,8 @@ pub fn bytes(object: &Value) -> usize {
     object.to_string().len()
 }
 
-/// Returns the largest fields of `spec` and `status`, such as `v1 spec.template`, with their sizes in bytes: at most `count`, the largest
-/// first.
+/// Returns the largest fields of `spec` and `status`, such as `v1 spec.template`, with their sizes in bytes: at most
+/// `count`, the largest first.
 pub fn largest(definition: &Value, count: usize) -> Vec<(String, usize)> {
     let mut fields = Vec::new();
     for version in definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
@@ -31,8 +32,8 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema["properties"].as_object().into_iter().flatten()
 }
 
-/// Cuts descriptions to a number of bytes, at the end of a sentence or word if possible, as controller-gen's `maxDescLen` does; 0 removes
-/// them.
+/// Cuts descriptions to a number of bytes, at the end of a sentence or word if possible, as controller-gen's
+/// `maxDescLen` does; 0 removes them.
 pub fn shorten(definition: &mut Value, max: usize) {
     for version in definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {

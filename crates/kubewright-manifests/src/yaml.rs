@@ -19,8 +19,8 @@ pub fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<Str
     Ok(objects.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// Writes an object with each text on the line of its key, as kubectl writes kubeconfigs. Scripts read those by lines, and would find only the
-/// beginning of a block.
+/// Writes an object with each text on the line of its key, as kubectl writes kubeconfigs. Scripts read those by lines,
+/// and would find only the beginning of a block.
 ///
 /// # Errors
 /// Returns an error if a value cannot be written as YAML.

@@ -24,12 +24,13 @@ const OBJECTS: u32 = 8;
 /// The number of candidates at a time. When it is reached all are dropped: frequent strings come back.
 const CANDIDATES: usize = 4096;
 
-/// Tables of shared strings and of shared lists and maps, by number. Use one for each kind, for all calls that concern its objects: bytes
-/// packed with one dictionary are readable only with the same one.
+/// Tables of shared strings and of shared lists and maps, by number. Use one for each kind, for all calls that concern
+/// its objects: bytes packed with one dictionary are readable only with the same one.
 ///
-/// It only grows, up to 8,192 strings of at most 160 bytes and as many lists and maps of at most 512 packed bytes, so that packed
-/// objects stay readable. What is added has occurred in eight different objects; values that are unique to an object, such as names and
-/// addresses, stay out. An empty dictionary costs nothing. Hash collisions crafted by a client can slow it down only within that bound.
+/// It only grows, up to 8,192 strings of at most 160 bytes and as many lists and maps of at most 512 packed bytes, so
+/// that packed objects stay readable. What is added has occurred in eight different objects; values that are unique to
+/// an object, such as names and addresses, stay out. An empty dictionary costs nothing. Hash collisions crafted by a
+/// client can slow it down only within that bound.
 #[derive(Debug, Default)]
 pub struct Dictionary {
     shared: RwLock<Shared>,
@@ -126,7 +127,8 @@ impl Dictionary {
         self.shared.read()
     }
 
-    /// Counts what an object contains that the dictionary doesn't have, and adds what has become frequent. `bytes` are those of the packed object.
+    /// Counts what an object contains that the dictionary doesn't have, and adds what has become frequent. `bytes` are
+    /// those of the packed object.
     pub(super) fn learn(&self, object: &str, bytes: &[u8], unknown: &Unknown<'_>) {
         let (mut strings, mut values) = (Vec::new(), Vec::new());
         {

@@ -114,8 +114,8 @@ impl<'a> Document<'a> {
 }
 
 impl RawObject {
-    /// Returns the object as changed by `transform`. Changes of [`metadata`](Self::metadata) are ignored. It costs a conversion
-    /// to a tree and back.
+    /// Returns the object as changed by `transform`. Changes of [`metadata`](Self::metadata) are ignored. It costs a
+    /// conversion to a tree and back.
     ///
     /// # Errors
     /// If the object's metadata is invalid.

@@ -14,11 +14,12 @@ use super::{
 
 /// Deserializes a value from JSON text, through tokens.
 ///
-/// It takes about one and a half times as long as `serde_json::from_str`. In return a program that also reads packed objects
-/// contains the code that deserializes `T`, which is large for kinds such as `Pod`, only once.
+/// It takes about one and a half times as long as `serde_json::from_str`. In return a program that also reads packed
+/// objects contains the code that deserializes `T`, which is large for kinds such as `Pod`, only once.
 ///
 /// # Errors
-/// If the text isn't valid JSON, is nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep, or doesn't match the type.
+/// If the text isn't valid JSON, is nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep, or doesn't match the
+/// type.
 pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let tokens = tokens(&mut deserializer)?;

@@ -12,9 +12,9 @@
 //!
 //! # Format
 //!
-//! Packed bytes are a flat sequence of tokens: the metadata, then the rest of the object. A token is a head byte with three bits of
-//! class and five bits of size or value, and the content that the class requires. Lists and maps are a begin token, their
-//! values (or keys and values in turn), and an end token.
+//! Packed bytes are a flat sequence of tokens: the metadata, then the rest of the object. A token is a head byte with
+//! three bits of class and five bits of size or value, and the content that the class requires. Lists and maps are a
+//! begin token, their values (or keys and values in turn), and an end token.
 
 mod dictionary;
 mod diff;

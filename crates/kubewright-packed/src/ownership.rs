@@ -17,8 +17,8 @@ pub struct Ownership<'a> {
     pub is_being_deleted: bool,
 }
 
-/// Reads the owner and the deletion timestamp from an object's metadata. It marks these fields and the labels as read, so that
-/// [`pack`](crate::pack) keeps them whatever types read the object. Fields of unexpected types are ignored.
+/// Reads the owner and the deletion timestamp from an object's metadata. It marks these fields and the labels as read,
+/// so that [`pack`](crate::pack) keeps them whatever types read the object. Fields of unexpected types are ignored.
 pub fn ownership<'a>(object: &'a RawObject, marks: &ReadMarks) -> Ownership<'a> {
     let mut walk = Walk { tokens: Tokens::new(object.bytes()), marks };
     let mut ownership = Ownership::default();

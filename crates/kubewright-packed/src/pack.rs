@@ -9,8 +9,8 @@ use super::{
 
 /// Returns the packed form of the values that are marked as read.
 ///
-/// `name` identifies the object within its kind: the dictionary shares what occurred in several objects, not in several states of one
-/// object. An object that was not read at all packs to an empty map.
+/// `name` identifies the object within its kind: the dictionary shares what occurred in several objects, not in several
+/// states of one object. An object that was not read at all packs to an empty map.
 pub fn pack(object: &RawObject, marks: &ReadMarks, name: &str, dictionary: &Dictionary) -> Vec<u8> {
     let mut unknown = Unknown::default();
     let bytes = {

@@ -1,8 +1,8 @@
 //! Deserialization and serialization of the kinds that most operators use, compiled once in this crate.
 //!
-//! Code that reads a type is generic, so each crate that reads it would compile its own copy: in a program of five operators
-//! that was a megabyte for pods alone. When rustc optimises for size, or not at all, a crate uses the instances that the crates
-//! below it have compiled. The linker drops what a program doesn't use.
+//! Code that reads a type is generic, so each crate that reads it would compile its own copy: in a program of five
+//! operators that was a megabyte for pods alone. When rustc optimises for size, or not at all, a crate uses the
+//! instances that the crates below it have compiled. The linker drops what a program doesn't use.
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},

@@ -23,9 +23,9 @@ const USUAL: usize = 1024;
 
 /// An object of any kind, decoded from JSON without a tree in between.
 ///
-/// It implements `Deserialize` and kube's `Resource`, so that lists and watches of kube's client can produce it. It leaves out the managed
-/// fields, the last-applied annotation, `apiVersion` and `kind`; name, namespace, UID and resource version are in
-/// [`metadata`](Self::metadata).
+/// It implements `Deserialize` and kube's `Resource`, so that lists and watches of kube's client can produce it. It
+/// leaves out the managed fields, the last-applied annotation, `apiVersion` and `kind`; name, namespace, UID and
+/// resource version are in [`metadata`](Self::metadata).
 ///
 /// With `METADATA_ONLY`, kube requests only the metadata of objects from the API server.
 #[derive(Clone)]

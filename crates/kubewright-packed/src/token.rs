@@ -14,8 +14,8 @@ const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 impl Uuid {
-    /// Parses the text of a UUID in the form in which the API server writes it: lower case, with hyphens. Any other text is `None`, so that
-    /// displaying the UUID gives the same text.
+    /// Parses the text of a UUID in the form in which the API server writes it: lower case, with hyphens. Any other
+    /// text is `None`, so that displaying the UUID gives the same text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text: &[u8; 36] = text.try_into().ok()?;
         if HYPHENS.iter().any(|at| text[*at] != b'-') {

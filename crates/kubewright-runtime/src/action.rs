@@ -7,8 +7,8 @@ use jiff::Timestamp;
 /// The result of a successful reconcile: await the next change, or requeue the key at some time (kube: `Action`,
 /// controller-runtime: `Result`).
 ///
-/// An event about the object, its children or what it watches wakes the key earlier. The action of that run then replaces
-/// this one: a key has at most one pending requeue.
+/// An event about the object, its children or what it watches wakes the key earlier. The action of that run then
+/// replaces this one: a key has at most one pending requeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Action {
@@ -35,14 +35,14 @@ impl Action {
         Self { requeue: None }
     }
 
-    /// Requeues the key after this long, measured on the monotonic clock. Zero requeues it at once, behind the keys that
-    /// wait already.
+    /// Requeues the key after this long, measured on the monotonic clock. Zero requeues it at once, behind the keys
+    /// that wait already.
     pub const fn requeue_after(delay: Duration) -> Self {
         Self::requeue(RequeueTime::After(delay), None)
     }
 
-    /// [`Action::requeue_after`] with the priority that the key then waits with, instead of the one of this run. Keys of
-    /// higher priority run first; see [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) and
+    /// [`Action::requeue_after`] with the priority that the key then waits with, instead of the one of this run. Keys
+    /// of higher priority run first; see [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) and
     /// [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY). An event that wakes the key earlier has its own priority.
     ///
     /// ```

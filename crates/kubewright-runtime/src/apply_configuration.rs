@@ -1,5 +1,5 @@
-//! Apply configurations: types with the fields of another, all of them optional, so that an apply sends and owns only the fields that
-//! are set.
+//! Apply configurations: types with the fields of another, all of them optional, so that an apply sends and owns only
+//! the fields that are set.
 //!
 //! The derive macro `ApplyConfiguration` of the crate `kubewright` makes them. See
 //! <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.

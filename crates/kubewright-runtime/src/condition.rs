@@ -1,6 +1,7 @@
 //! Status conditions: the observations of a controller in the standard form that `kubectl wait` reads.
 //!
-//! See <https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties>.
+//! See
+//! <https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties>.
 //! `lastTransitionTime` changes only with `status`, so setting the same observation twice changes nothing.
 
 use jiff::Timestamp;
@@ -59,16 +60,17 @@ impl<'a> Conditions<'a> {
     /// Changes these conditions of a status that is about to be written. They must start as a copy of the stored ones.
     /// `generation` is the `metadata.generation` of the object that was reconciled.
     pub fn new(conditions: &'a mut Vec<Condition>, generation: Option<i64>, now: Timestamp) -> Self {
-        // The API keeps whole seconds. A finer time would differ from the stored one and cause a write in each reconcile.
+        // The API keeps whole seconds. A finer time would differ from the stored one and cause a write in each
+        // reconcile.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self { conditions, generation, now }
     }
 
     /// Sets a condition. Returns whether its status changed, for example to record an event then.
     ///
-    /// Conditions are sorted: `Ready` first, the others by type. `reason` is one CamelCase word for programs, `message` a
-    /// sentence for people. Neither may contain values that change without the state, such as the current time: each change is
-    /// a write.
+    /// Conditions are sorted: `Ready` first, the others by type. `reason` is one CamelCase word for programs, `message`
+    /// a sentence for people. Neither may contain values that change without the state, such as the current time: each
+    /// change is a write.
     pub fn set(&mut self, type_: &str, status: impl Into<ConditionStatus>, reason: &str, message: &str) -> bool {
         debug_assert!(is_type(type_), "{type_:?} is not a condition type");
         debug_assert!(is_reason(reason), "{reason:?} is not a condition reason");

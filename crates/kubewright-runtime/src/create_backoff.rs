@@ -1,12 +1,12 @@
 //! A backoff for the creation of an object's children.
 //!
-//! Children may disappear as fast as they are created, because something deletes them or because they fail at once. Replacing
-//! them without a pause would load the API server for as long as that lasts. With this backoff an object replaces all its
-//! children twice without waiting, as when a node is drained; then it waits between rounds of creations, twice as long each
-//! time. Ten minutes without a creation, or a change of the spec, reset it.
+//! Children may disappear as fast as they are created, because something deletes them or because they fail at once.
+//! Replacing them without a pause would load the API server for as long as that lasts. With this backoff an object
+//! replaces all its children twice without waiting, as when a node is drained; then it waits between rounds of
+//! creations, twice as long each time. Ten minutes without a creation, or a change of the spec, reset it.
 //!
-//! It is a state machine: monotonic time is passed in. A reconciler keeps one per key in memory. Losing it with the process
-//! only makes the next creations faster.
+//! It is a state machine: monotonic time is passed in. A reconciler keeps one per key in memory. Losing it with the
+//! process only makes the next creations faster.
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@
 //! * [`schema`]: properties of CRD schemas
 //! * [`apply_configuration`]: types for server-side apply
 //! * [`rbac`]: rules of the operator's role
-//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`], [`wait`]: helpers for statuses, children, deletion, names and
-//!   waiting
+//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`], [`wait`]: helpers for statuses, children,
+//!   deletion, names and waiting
 //!
 //! Modules below them:
 //! * [`cache`]: the watched objects, shared by all controllers
@@ -29,8 +29,8 @@
 //! * [`event`]: events about objects
 //! * [`metrics`], [`metrics_server`], [`probe`]: endpoints for Prometheus and the kubelet
 //! * [`trace`]: the recent runs of each key, with trigger, requests and result
-//! * [`args`], [`exit`], [`log`], [`signal`]: flags, exit, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans, and
-//!   with `profiling`, `profile` serves CPU profiles
+//! * [`args`], [`exit`], [`log`], [`signal`]: flags, exit, logs and signals of the process; with the cargo feature
+//!   `opentelemetry`, `telemetry` exports spans, and with `profiling`, `profile` serves CPU profiles
 //! * [`leader`]: leader election; [`shard`]: keys divided among active replicas
 
 pub use kubewright_apimachinery::{clock, random};

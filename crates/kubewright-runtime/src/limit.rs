@@ -1,9 +1,11 @@
-//! Rate limits as token buckets: of a controller's retries over all keys, and of a client's requests. The time is an argument.
+//! Rate limits as token buckets: of a controller's retries over all keys, and of a client's requests. The time is an
+//! argument.
 
 use std::time::Duration;
 
-/// A rate limit of the retries of a controller's failed keys, in addition to each key's own backoff: `burst` retries at once, then
-/// `per_second`. Go's `DefaultControllerRateLimiter` has 10 per second and a burst of 100. By default there is no limit.
+/// A rate limit of the retries of a controller's failed keys, in addition to each key's own backoff: `burst` retries at
+/// once, then `per_second`. Go's `DefaultControllerRateLimiter` has 10 per second and a burst of 100. By default there
+/// is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     /// The long-term rate in retries per second. Zero or less means no limit.

@@ -4,8 +4,8 @@
 ///
 /// The name of an object is limited to 253 bytes, the value of a label to 63 (`shorten(name, 63)`); the name of a child
 /// needs room for a suffix too. The result for a name never changes, in later releases neither. Two long names with the
-/// same beginning give the same result with a probability of one in four billion, so identify objects by UID. A `max` below 10 counts
-/// as 10.
+/// same beginning give the same result with a probability of one in four billion, so identify objects by UID. A `max`
+/// below 10 counts as 10.
 ///
 /// ```
 /// # use kubewright_runtime::name::shorten;

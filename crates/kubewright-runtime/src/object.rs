@@ -34,8 +34,8 @@ impl<K> Object for K where
 {
 }
 
-/// An object of a kind that may be known only at run time: every [`Object`], kube's `DynamicObject`, and `PartialObjectMeta` of
-/// either. Implemented for all of them; there is nothing to implement by hand.
+/// An object of a kind that may be known only at run time: every [`Object`], kube's `DynamicObject`, and
+/// `PartialObjectMeta` of either. Implemented for all of them; there is nothing to implement by hand.
 pub trait AnyObject:
     Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
     + Clone
@@ -133,7 +133,8 @@ impl KindName {
     }
 }
 
-/// Writes the plural with the group as `kubectl` accepts it, such as `podsets.app.example.com`, or `pods` in the core group.
+/// Writes the plural with the group as `kubectl` accepts it, such as `podsets.app.example.com`, or `pods` in the core
+/// group.
 impl fmt::Display for KindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.plural)?;
@@ -213,8 +214,8 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Returns the resource version as a number, which is comparable within a kind as of Kubernetes 1.35 (KEP-5504). `None` if it is
-/// missing or isn't a decimal number.
+/// Returns the resource version as a number, which is comparable within a kind as of Kubernetes 1.35 (KEP-5504). `None`
+/// if it is missing or isn't a decimal number.
 pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
 }

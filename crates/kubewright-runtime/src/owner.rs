@@ -1,8 +1,8 @@
 //! Owner references, which determine the controller of an object and its garbage collection.
 //!
-//! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>: an owner is in its child's
-//! namespace or is cluster-scoped, and at most one owner is the controller. Owners are identified by UID, not by name: an object
-//! that is deleted and created again under the same name is another owner.
+//! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>: an owner is in its
+//! child's namespace or is cluster-scoped, and at most one owner is the controller. Owners are identified by UID, not
+//! by name: an object that is deleted and created again under the same name is another owner.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -20,7 +20,8 @@ pub enum OwnerError {
         /// The child.
         child: String,
     },
-    /// The owner is in another namespace. The garbage collector looks for it in the child's namespace, and would delete the child.
+    /// The owner is in another namespace. The garbage collector looks for it in the child's namespace, and would delete
+    /// the child.
     #[error("{owner} can't own {child}: they are in different namespaces")]
     CrossNamespace {
         /// The owner.
@@ -40,15 +41,15 @@ pub enum OwnerError {
     },
 }
 
-/// Makes `owner` the controller of `child`: the child is garbage collected with it, and changes of the child enqueue the owner
-/// in controllers that [own](crate::controller::Controller::owns) the kind.
+/// Makes `owner` the controller of `child`: the child is garbage collected with it, and changes of the child enqueue
+/// the owner in controllers that [own](crate::controller::Controller::owns) the kind.
 ///
-/// The reference has `controller: true` and `blockOwnerDeletion: true`. References to other owners are kept. An existing reference
-/// to this owner is updated, so a second call changes nothing.
+/// The reference has `controller: true` and `blockOwnerDeletion: true`. References to other owners are kept. An
+/// existing reference to this owner is updated, so a second call changes nothing.
 ///
 /// # Errors
-/// [`OwnerError`] if the owner has no UID, is in another namespace than the child (a child without a namespace counts as
-/// cluster-scoped), or the child has another controller. The child is then unchanged.
+/// [`OwnerError`] if the owner has no UID, is in another namespace than the child (a child without a namespace counts
+/// as cluster-scoped), or the child has another controller. The child is then unchanged.
 ///
 /// ```
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -73,11 +74,12 @@ where
     set_controller_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
 }
 
-/// Adds `owner` to the owners of `child` without making it the controller: the child is garbage collected when all of its
-/// owners are deleted.
+/// Adds `owner` to the owners of `child` without making it the controller: the child is garbage collected when all of
+/// its owners are deleted.
 ///
 /// The reference has neither `controller` nor `blockOwnerDeletion`. If `owner` is the controller already, it stays the
-/// controller. [`Controller::owns_for_every_owner`](crate::controller::Controller::owns_for_every_owner) watches such children.
+/// controller. [`Controller::owns_for_every_owner`](crate::controller::Controller::owns_for_every_owner) watches such
+/// children.
 ///
 /// # Errors
 /// [`OwnerError`] if the owner has no UID, or is in another namespace than the child. The child is then unchanged.
@@ -106,8 +108,8 @@ where
 }
 
 /// Removes the reference to an owner, whether it is the controller or not (controller-runtime: `RemoveOwnerReference`,
-/// `RemoveControllerReference`). Returns whether the child was changed. An update writes it; a merge patch or an apply of this field
-/// manager removes it too, but an apply doesn't remove the references that other managers have set.
+/// `RemoveControllerReference`). Returns whether the child was changed. An update writes it; a merge patch or an apply
+/// of this field manager removes it too, but an apply doesn't remove the references that other managers have set.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -132,9 +134,10 @@ pub fn remove_owner_reference<O: Resource, C: Resource>(owner: &O, child: &mut C
     after < before
 }
 
-/// Sets whether the owner waits for the child when it is deleted in the foreground (controller-runtime: `WithBlockOwnerDeletion`). Returns
-/// whether the child has such an owner. Where the admission plugin `OwnerReferencesPermissionEnforcement` is on, as in OpenShift, a
-/// blocking reference needs the right to update the owner's `finalizers` subresource.
+/// Sets whether the owner waits for the child when it is deleted in the foreground (controller-runtime:
+/// `WithBlockOwnerDeletion`). Returns whether the child has such an owner. Where the admission plugin
+/// `OwnerReferencesPermissionEnforcement` is on, as in OpenShift, a blocking reference needs the right to update the
+/// owner's `finalizers` subresource.
 pub fn set_block_owner_deletion<C: Resource>(child: &mut C, owner_uid: &str, block_owner_deletion: bool) -> bool {
     let references = child.meta_mut().owner_references.iter_mut().flatten();
     let mut found = false;

@@ -138,8 +138,9 @@ impl<K: Resource + 'static> Predicate<K> {
         Self::new(move |change| change.old().is_none_or(|old| value(old) != value(change.object())))
     }
 
-    /// Passes additions, deletions, and updates that change the spec (`metadata.generation`) or set the deletion timestamp. Changes
-    /// of status, labels and annotations don't pass. Only for kinds with a generation; core kinds such as config maps have none.
+    /// Passes additions, deletions, and updates that change the spec (`metadata.generation`) or set the deletion
+    /// timestamp. Changes of status, labels and annotations don't pass. Only for kinds with a generation; core kinds
+    /// such as config maps have none.
     pub fn generation_changed() -> Self {
         Self::changed(|object| {
             let meta = object.meta();
@@ -157,8 +158,8 @@ impl<K: Resource + 'static> Predicate<K> {
         Self::changed(|object| object.meta().labels.clone())
     }
 
-    /// Passes additions, deletions, and updates that change annotations. For [views](crate::view) without annotations no update
-    /// passes.
+    /// Passes additions, deletions, and updates that change annotations. For [views](crate::view) without annotations
+    /// no update passes.
     pub fn annotations_changed() -> Self {
         Self::changed(|object| object.meta().annotations.clone())
     }

@@ -12,12 +12,13 @@
 //! $ go tool pprof -top cpu.pb
 //! ```
 //!
-//! A profile costs nothing while none is taken, and about a percent of the processor while one is: a signal interrupts a thread a hundred
-//! times in each second of processor time and records its stack, of which the function names are found at the end. Function names need a program
-//! that isn't stripped.
+//! A profile costs nothing while none is taken, and about a percent of the processor while one is: a signal interrupts
+//! a thread a hundred times in each second of processor time and records its stack, of which the function names are
+//! found at the end. Function names need a program that isn't stripped.
 //!
-//! Heap profiles depend on the allocator, which the program chooses: an allocator that can profile, such as jemalloc, has a function for the
-//! profile, and [`Manager::metrics_handler`](crate::manager::Manager::metrics_handler) serves it.
+//! Heap profiles depend on the allocator, which the program chooses: an allocator that can profile, such as jemalloc,
+//! has a function for the profile, and [`Manager::metrics_handler`](crate::manager::Manager::metrics_handler) serves
+//! it.
 
 use std::{error::Error, time::Duration};
 
@@ -37,7 +38,8 @@ const FREQUENCY: i32 = 100;
 const SECONDS: u64 = 30;
 /// How long a profile may take.
 const MOST_SECONDS: u64 = 300;
-/// The libraries in which a stack can't be followed safely, because the signal may have interrupted them while they hold a lock.
+/// The libraries in which a stack can't be followed safely, because the signal may have interrupted them while they
+/// hold a lock.
 const BLOCKLIST: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
 /// Held while a profile is taken.
@@ -48,8 +50,9 @@ struct Parameters {
     seconds: Option<u64>,
 }
 
-/// Returns a handler that answers `GET` with a CPU profile of all threads, in the protobuf format of `pprof`. The parameter `seconds` is how long it
-/// takes, by default 30 and at most 300. Only one profile is taken at a time; another request is answered by 409.
+/// Returns a handler that answers `GET` with a CPU profile of all threads, in the protobuf format of `pprof`. The
+/// parameter `seconds` is how long it takes, by default 30 and at most 300. Only one profile is taken at a time;
+/// another request is answered by 409.
 ///
 /// A profile names functions, not data, but it lets a client make the process work: serve it where clients are
 /// [authenticated](crate::metrics_server), or on loopback.

@@ -1,4 +1,5 @@
-//! The operator's RBAC rules beyond those that its wiring implies. They are typed, so that a misspelt name doesn't compile.
+//! The operator's RBAC rules beyond those that its wiring implies. They are typed, so that a misspelt name doesn't
+//! compile.
 //!
 //! `kubewright manifests` generates the operator's role from what its controllers declare:
 //!
@@ -29,8 +30,8 @@
 //! # }
 //! ```
 //!
-//! None of it has an effect at run time: the API server enforces the roles that are bound. [`Manager::policy_rule`] is for
-//! requests that the program makes outside its controllers.
+//! None of it has an effect at run time: the API server enforces the roles that are bound. [`Manager::policy_rule`] is
+//! for requests that the program makes outside its controllers.
 //!
 //! [`Controller::owns`]: crate::controller::Controller::owns
 //! [`Controller::watches`]: crate::controller::Controller::watches
@@ -51,7 +52,8 @@ use kubewright_apimachinery::description::{Rule, Scope};
 
 use crate::object::{KindName, Object};
 
-/// A controller's changes to the rules that its wiring implies, for [`Controller::rbac`](crate::controller::Controller::rbac).
+/// A controller's changes to the rules that its wiring implies, for
+/// [`Controller::rbac`](crate::controller::Controller::rbac).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Permissions {
@@ -67,8 +69,8 @@ impl Permissions {
         self
     }
 
-    /// Omits a rule that the wiring implies, such as the deletion of children or the creation of events. RBAC has no rules that
-    /// deny: another controller of the manager may still bring the rule into the role.
+    /// Omits a rule that the wiring implies, such as the deletion of children or the creation of events. RBAC has no
+    /// rules that deny: another controller of the manager may still bring the rule into the role.
     ///
     /// `kubewright manifests` fails if the wiring doesn't imply the rule.
     pub fn omit(mut self, rule: PolicyRule) -> Self {
@@ -142,8 +144,8 @@ impl fmt::Display for Subresource {
     }
 }
 
-/// A resource without a Rust type. Define it as a constant: then an invalid name doesn't compile. Whether the resource exists
-/// isn't checked.
+/// A resource without a Rust type. Define it as a constant: then an invalid name doesn't compile. Whether the resource
+/// exists isn't checked.
 ///
 /// ```
 /// use kubewright_runtime::rbac::{NamedResource, PolicyRule, Verb};
@@ -184,8 +186,8 @@ impl NamedResource {
     }
 }
 
-/// Returns whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or digit. With
-/// `has_dots` it may have several such parts with dots between them.
+/// Returns whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or
+/// digit. With `has_dots` it may have several such parts with dots between them.
 const fn is_name(text: &str, has_dots: bool) -> bool {
     let bytes = text.as_bytes();
     let (mut index, mut after_letter) = (0, false);
@@ -249,7 +251,8 @@ impl PolicyRule {
         self
     }
 
-    /// Puts the rule into a role of this name instead of the operator's main role. That role is bound to the operator too.
+    /// Puts the rule into a role of this name instead of the operator's main role. That role is bound to the operator
+    /// too.
     pub fn role(mut self, name: &str) -> Self {
         self.0.role = name.into();
         self

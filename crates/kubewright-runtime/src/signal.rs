@@ -9,7 +9,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Handles the signals until it is dropped. After that they have no effect, so keep it until the program ends.
-/// [`Manager::run`](crate::manager::Manager::run) has its own. A program that runs something beside the manager uses it so:
+/// [`Manager::run`](crate::manager::Manager::run) has its own. A program that runs something beside the manager uses it
+/// so:
 ///
 /// ```no_run
 /// # use kubewright_runtime::{manager::Manager, signal::Signals};

@@ -1,7 +1,7 @@
 //! Spans for OpenTelemetry: the duration of each reconcile and of its requests, exported by OTLP over HTTP.
 //!
-//! It needs the cargo feature `opentelemetry`. [Logging](crate::log) starts it if OpenTelemetry's environment variables ask
-//! for it:
+//! It needs the cargo feature `opentelemetry`. [Logging](crate::log) starts it if OpenTelemetry's environment variables
+//! ask for it:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -14,14 +14,14 @@
 //! | `OTEL_EXPORTER_OTLP_CERTIFICATE` | a file of certificate authorities to trust besides those of the system |
 //! | `OTEL_BSP_…` | the size of the queue (2,048 spans; further ones are dropped) and the delay (5 s) |
 //!
-//! Only protobuf over HTTP is supported (`OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`), directly or through the proxy that the
-//! environment names. Spans are exported by a thread of their own, so no reconcile waits for them. A manager that stops
-//! exports the last ones, for at most two seconds.
+//! Only protobuf over HTTP is supported (`OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`), directly or through the proxy
+//! that the environment names. Spans are exported by a thread of their own, so no reconcile waits for them. A manager
+//! that stops exports the last ones, for at most two seconds.
 //!
 //! A `reconcile` span has the attributes `controller`, `object` and `reconcile_id`, as in the log, and
-//! `k8s.object.api_version`, `k8s.object.kind`, `k8s.object.name` and `k8s.namespace.name`. A `request` span below it has the
-//! latter for its object, its verb and its status. Log lines of a reconcile are events of its span, and an error is its
-//! status. The operator's own spans of the level `info` and above are exported too.
+//! `k8s.object.api_version`, `k8s.object.kind`, `k8s.object.name` and `k8s.namespace.name`. A `request` span below it
+//! has the latter for its object, its verb and its status. Log lines of a reconcile are events of its span, and an
+//! error is its status. The operator's own spans of the level `info` and above are exported too.
 //!
 //! A program with its own subscriber adds [`layer`] to it.
 
@@ -96,8 +96,8 @@ pub enum TelemetryError {
     Exporter(String),
 }
 
-/// Starts the export of spans, if the environment asks for it, and returns the layer that makes them. Call it once, in the
-/// tokio runtime of the program, which sends them.
+/// Starts the export of spans, if the environment asks for it, and returns the layer that makes them. Call it once, in
+/// the tokio runtime of the program, which sends them.
 ///
 /// # Errors
 /// If the environment asks for something that is not supported.
@@ -115,7 +115,8 @@ where
     Ok(Some(layer.with_filter(LevelFilter::INFO)))
 }
 
-/// Exports the spans that are queued, for at most two seconds. A [manager](crate::manager::Manager) does so when it stops.
+/// Exports the spans that are queued, for at most two seconds. A [manager](crate::manager::Manager) does so when it
+/// stops.
 pub async fn flush() {
     let Some(provider) = STARTED.lock().clone() else { return };
     let (done, flushed) = oneshot::channel();

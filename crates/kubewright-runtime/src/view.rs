@@ -1,7 +1,8 @@
 //! Views: types with the fields of a kind that a controller reads. The cache keeps only these fields.
 //!
-//! A view is an ordinary serde type that has the kind of another type, by kube's `Resource` derive. It can be used wherever a kind
-//! can: `owns`, `watches`, `reads`, `index`, `ctx.children`, `ctx.get`, `ctx.list`, `ctx.delete`, predicates.
+//! A view is an ordinary serde type that has the kind of another type, by kube's `Resource` derive. It can be used
+//! wherever a kind can: `owns`, `watches`, `reads`, `index`, `ctx.children`, `ctx.get`, `ctx.list`, `ctx.delete`,
+//! predicates.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -23,12 +24,12 @@
 //! }
 //! ```
 //!
-//! For each kind the cache keeps the union of the fields of all types that the manager's controllers declare: one controller that
-//! declares the whole `Pod` makes the cache keep whole pods. `kube::core::PartialObjectMeta<Pod>` is a view of the metadata. If
-//! controllers use a kind only as such, the API server sends only metadata.
+//! For each kind the cache keeps the union of the fields of all types that the manager's controllers declare: one
+//! controller that declares the whole `Pod` makes the cache keep whole pods. `kube::core::PartialObjectMeta<Pod>` is a
+//! view of the metadata. If controllers use a kind only as such, the API server sends only metadata.
 //!
-//! Views are for reading. An object that is created or applied from a view has only the view's fields. A field that accepts any
-//! content, such as a `serde_json::Value` or one with `#[serde(flatten)]`, keeps all of it.
+//! Views are for reading. An object that is created or applied from a view has only the view's fields. A field that
+//! accepts any content, such as a `serde_json::Value` or one with `#[serde(flatten)]`, keeps all of it.
 
 pub mod without_annotations {
     //! Metadata without annotations and `generateName`, for `#[serde(with = "…")]` on the metadata of a view.

@@ -1,7 +1,8 @@
 //! Waiting until an object is in a certain state, as `kubectl wait` does (kube: `runtime::wait`).
 //!
-//! It is meant for tests, runnables and the start of a program, for example until a definition is established or a Job is complete. A
-//! reconcile must not wait for other objects: it [watches](crate::controller::Controller::watches) them and returns.
+//! It is meant for tests, runnables and the start of a program, for example until a definition is established or a Job
+//! is complete. A reconcile must not wait for other objects: it [watches](crate::controller::Controller::watches) them
+//! and returns.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -41,12 +42,12 @@ impl<K, F: Fn(Option<&K>) -> bool + Send> Condition<K> for F {
     }
 }
 
-/// Waits until the condition holds for the object with this key, and returns the object. It lists and watches the one object, so
-/// the client needs `list` and `watch`. The sum of all time isn't limited; use [`tokio::time::timeout`].
+/// Waits until the condition holds for the object with this key, and returns the object. It lists and watches the one
+/// object, so the client needs `list` and `watch`. The sum of all time isn't limited; use [`tokio::time::timeout`].
 ///
 /// # Errors
-/// If the API server refuses a request, for example because the kind doesn't exist or for lack of rights. Requests without a
-/// response, and those that an overloaded API server refuses, are repeated.
+/// If the API server refuses a request, for example because the kind doesn't exist or for lack of rights. Requests
+/// without a response, and those that an overloaded API server refuses, are repeated.
 pub async fn await_condition<K: AnyObject>(
     client: &KindClient<K>,
     key: &ObjectKey,

@@ -140,7 +140,8 @@ impl Delete {
     /// Plans the changes of files, including `PROJECT` and the record, and returns the edited files that stay.
     ///
     /// # Errors
-    /// Returns an error if there is nothing to delete, if something else depends on it, or if lines to remove were edited.
+    /// Returns an error if there is nothing to delete, if something else depends on it, or if lines to remove were
+    /// edited.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<Kept, DeleteError> {
         let after = self.note(project)?;
         let source = plan.source();
@@ -339,8 +340,8 @@ fn recorded_files(
     files.iter().filter_map(left).collect()
 }
 
-/// Returns a file without the lines that `next` lacks in comparison with `base`. If some of them cannot be found, returns
-/// the file without the others, and these lines.
+/// Returns a file without the lines that `next` lacks in comparison with `base`. If some of them cannot be found,
+/// returns the file without the others, and these lines.
 fn taken_out(base: &str, there: &str, next: &str) -> Result<String, (String, String)> {
     if let Ok(merged) = MergeOptions::new().merge(base, there, next) {
         return Ok(merged);

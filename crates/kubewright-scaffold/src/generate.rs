@@ -1,8 +1,8 @@
-//! The commands that scaffold a project like the one that a `PROJECT` file describes, for `kubewright alpha generate` and
-//! for projects without a [record].
+//! The commands that scaffold a project like the one that a `PROJECT` file describes, for `kubewright alpha generate`
+//! and for projects without a [record].
 //!
-//! `PROJECT` says what was scaffolded, but not in which order and from which checkout of Kubewright; the files are the same
-//! up to the order of lines.
+//! `PROJECT` says what was scaffolded, but not in which order and from which checkout of Kubewright; the files are the
+//! same up to the order of lines.
 
 use std::collections::BTreeMap;
 

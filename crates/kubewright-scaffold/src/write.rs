@@ -2,8 +2,8 @@
 //!
 //! All files are first written to a temporary directory in the project, since a rename is atomic only within a file
 //! system. Each file is then renamed to its final path, in the order of the [plan](crate::plan): a reader sees the old
-//! or the new content of a file, never a part of it. Files to delete are removed at their turn, and then the directories
-//! that became empty. If a step fails, the earlier ones are undone.
+//! or the new content of a file, never a part of it. Files to delete are removed at their turn, and then the
+//! directories that became empty. If a step fails, the earlier ones are undone.
 
 use std::{
     fs, io,

@@ -1,7 +1,7 @@
 //! Scenarios for any operator that creates children: what its objects, whatever they are, have in common.
 //!
-//! A [`Subject`] describes a kind and its sample, and [`conformance_tests!`](crate::conformance_tests!) makes a test of each function of this
-//! module:
+//! A [`Subject`] describes a kind and its sample, and [`conformance_tests!`](crate::conformance_tests!) makes a test of
+//! each function of this module:
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -35,8 +35,8 @@
 //! kubewright_simulation::conformance_tests!(Three);
 //! ```
 //!
-//! A scenario that is searched tries faults for three seconds, unless the settings say otherwise. Crashes, lost answers, conflicts, interrupted
-//! watches and the like are tried in each.
+//! A scenario that is searched tries faults for three seconds, unless the settings say otherwise. Crashes, lost
+//! answers, conflicts, interrupted watches and the like are tried in each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,7 +62,8 @@ const OTHER: &str = "other";
 /// A finalizer of another client.
 const HOLD: &str = "example.com/hold";
 
-/// An operator's resource, and the sample that the scenarios create. It is settled when its children exist and its status shows that.
+/// An operator's resource, and the sample that the scenarios create. It is settled when its children exist and its
+/// status shows that.
 pub trait Subject: 'static {
     /// The kind of the resource.
     type Resource: Object;
@@ -77,8 +78,8 @@ pub trait Subject: 'static {
     const REFUSED: &'static str;
     /// A manifest of what the sample needs, which the user applies first. Defaults to nothing.
     const PREREQUISITES: &'static str = "";
-    /// Whether no more children than [`CHILDREN`](Self::CHILDREN) are ever created for the sample, also if two processes work at the same time. Defaults
-    /// to false.
+    /// Whether no more children than [`CHILDREN`](Self::CHILDREN) are ever created for the sample, also if two
+    /// processes work at the same time. Defaults to false.
     const AT_MOST_ONCE: bool = false;
 
     /// Adds the operator to a manager.
@@ -114,9 +115,9 @@ pub trait Invalid: Subject {
     fn valid_patch() -> Value;
 }
 
-/// Declares a test for each scenario of [`conformance`](crate::conformance) for a [`Subject`](crate::conformance::Subject), in a module of
-/// the scenario's name. With `invalid`, the scenario of an invalid spec is included, which requires
-/// [`Invalid`](crate::conformance::Invalid).
+/// Declares a test for each scenario of [`conformance`](crate::conformance) for a
+/// [`Subject`](crate::conformance::Subject), in a module of the scenario's name. With `invalid`, the scenario of an
+/// invalid spec is included, which requires [`Invalid`](crate::conformance::Invalid).
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:ty, invalid) => {
@@ -140,8 +141,8 @@ macro_rules! conformance_tests {
     )+};
 }
 
-/// The sample is settled at the end, whatever has happened, also with two processes at the same time. If children are created
-/// [at most once](Subject::AT_MOST_ONCE), they are.
+/// The sample is settled at the end, whatever has happened, also with two processes at the same time. If children are
+/// created [at most once](Subject::AT_MOST_ONCE), they are.
 pub fn steady<S: Subject>() -> Scenario {
     let user = async |sim: &Sim| {
         if S::AT_MOST_ONCE {
@@ -150,7 +151,8 @@ pub fn steady<S: Subject>() -> Scenario {
                 let mut created = created.lock();
                 let owners: BTreeSet<_> = world.list::<S::Resource>().iter().filter_map(ResourceExt::uid).collect();
                 for child in children::<S>(world) {
-                    // If an object is deleted while a process applies its child, the child is collected, and nobody creates another for it.
+                    // If an object is deleted while a process applies its child, the child is collected, and nobody
+                    // creates another for it.
                     for owner in child.owner_references().iter().filter(|owner| owners.contains(&owner.uid)) {
                         created.entry(owner.uid.clone()).or_default().extend(child.uid());
                     }
@@ -166,8 +168,8 @@ pub fn steady<S: Subject>() -> Scenario {
     Scenario::new("steady", S::register, user).unconditional().time(TIME)
 }
 
-/// The API server refuses the children: that is reported with its message, for each object and by one event, and tried again without haste until they
-/// are accepted.
+/// The API server refuses the children: that is reported with its message, for each object and by one event, and tried
+/// again without haste until they are accepted.
 pub fn refused<S: Subject>() -> Scenario {
     let user = async |sim: &Sim| {
         prepare::<S>(sim).await;
@@ -207,8 +209,8 @@ pub fn invalid<S: Invalid>() -> Scenario {
     Scenario::new("invalid", S::register, user).time(TIME)
 }
 
-/// No child is created for an object that is being deleted, when it is due or its children disappear. Without faults, since a process that is paused
-/// can't know.
+/// No child is created for an object that is being deleted, when it is due or its children disappear. Without faults,
+/// since a process that is paused can't know.
 pub fn held<S: Subject>() -> Scenario {
     let user = async |sim: &Sim| {
         prepare::<S>(sim).await;
@@ -227,8 +229,8 @@ pub fn held<S: Subject>() -> Scenario {
     Scenario::new("held", S::register, user).without_faults()
 }
 
-/// While a finalizer holds the children of a former object, its successor neither changes nor counts them. Without faults, since a conflict in its
-/// place changes them, too.
+/// While a finalizer holds the children of a former object, its successor neither changes nor counts them. Without
+/// faults, since a conflict in its place changes them, too.
 pub fn recreated<S: Subject>() -> Scenario {
     let user = async |sim: &Sim| {
         prepare::<S>(sim).await;

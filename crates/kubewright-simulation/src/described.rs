@@ -30,8 +30,8 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Describes an operator. Its manager gets the client, but sends no request.
-    /// `has_webhooks` says whether its webhooks and conversions are called.
+    /// Describes an operator. Its manager gets the client, but sends no request. `has_webhooks` says whether its
+    /// webhooks and conversions are called.
     pub(crate) fn of(
         register: fn(Manager) -> Manager,
         client: Client,

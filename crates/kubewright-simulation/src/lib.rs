@@ -1,9 +1,9 @@
 //! Simulation of an operator: on an embedded cluster, on virtual time, with faults at chosen moments.
 //!
-//! A [`Scenario`] is an operator with a function that plays its user. [`Scenario::run`] executes it once, with the faults of a
-//! [`Schedule`]. [`Scenario::search`] executes it without faults, and then once for each fault at each write, event and request
-//! of the operator.
-//! [`Scenario::test`] searches in a test, and panics with the story of the first run that failed:
+//! A [`Scenario`] is an operator with a function that plays its user. [`Scenario::run`] executes it once, with the
+//! faults of a [`Schedule`]. [`Scenario::search`] executes it without faults, and then once for each fault at each
+//! write, event and request of the operator. [`Scenario::test`] searches in a test, and panics with the story of the
+//! first run that failed:
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -23,8 +23,8 @@
 //! }
 //! ```
 //!
-//! A run has a tokio runtime of its own, with one thread and paused time, a seeded random source and a new cluster. It needs no
-//! word from the author to find what no operator should do; see [`oracle`].
+//! A run has a tokio runtime of its own, with one thread and paused time, a seeded random source and a new cluster. It
+//! needs no word from the author to find what no operator should do; see [`oracle`].
 //!
 //! # Modules
 //!
@@ -32,7 +32,8 @@
 //! * [`conformance`]: scenarios for any operator.
 //! * [`mod@env`]: the same cluster for tests that aren't searched.
 //! * `run`, `outcome`: one run from its start to its [`Outcome`].
-//! * `described`, `prepared`: the description of the operator, and the cluster with its kinds that each run begins with.
+//! * `described`, `prepared`: the description of the operator, and the cluster with its kinds that each run begins
+//!   with.
 //! * [`schedule`] and [`fault`]: what goes wrong, and when.
 //! * `network`: the client of the operator, which records requests and events and applies faults.
 //! * `process`: the operator's processes, which die and are started again, also in another version.

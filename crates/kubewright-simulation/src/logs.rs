@@ -28,8 +28,9 @@ thread_local! {
     static LOGS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Two subscribers that exist as long as the process. While tracing knows only one, it decides for all threads by the subscriber of the
-/// thread that reaches a log statement first whether the statement is of interest. A thread without a simulation has none.
+/// Two subscribers that exist as long as the process. While tracing knows only one, it decides for all threads by the
+/// subscriber of the thread that reaches a log statement first whether the statement is of interest. A thread without a
+/// simulation has none.
 static INTERESTED: OnceLock<[Dispatch; 2]> = OnceLock::new();
 
 /// Collects what is logged on this thread while a function runs. What subscribed to logs before receives them, too.

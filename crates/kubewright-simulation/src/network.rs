@@ -135,7 +135,8 @@ impl Connection {
         }
     }
 
-    /// Makes the first list of a resource one of an older state, and lets watches begin late, if the API server is behind.
+    /// Makes the first list of a resource one of an older state, and lets watches begin late, if the API server is
+    /// behind.
     async fn lag(&self, about: &ApiRequest, request: &mut Request<Body>) {
         let Some(behind) = &self.behind else { return };
         if self.own.contains(&(about.group.clone(), about.resource.clone())) != behind.of_own {
@@ -275,7 +276,8 @@ impl Connection {
         StreamBody::new(lines.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
     }
 
-    /// Records an event, and returns what the operator receives and whether the watch ends with it; nothing if it ends before.
+    /// Records an event, and returns what the operator receives and whether the watch ends with it; nothing if it ends
+    /// before.
     async fn receive(&self, request: u64, line: Bytes) -> Option<(Bytes, bool)> {
         let Ok(event) = serde_json::from_slice::<WatchEvent>(&line) else { return Some((line, false)) };
         // Bookmarks, of which an idle operator receives most, tell it nothing, and aren't recorded.
@@ -356,8 +358,8 @@ fn older(uri: &Uri, version: u64) -> Option<Uri> {
     format!("{}?{query}&resourceVersion={version}&resourceVersionMatch=Exact", uri.path()).parse().ok()
 }
 
-/// Returns the address of the same watch with a later end, if it gets bookmarks. Clients ask for less than five minutes, and begin a watch again that has
-/// ended, which would be most of what happens in a run.
+/// Returns the address of the same watch with a later end, if it gets bookmarks. Clients ask for less than five
+/// minutes, and begin a watch again that has ended, which would be most of what happens in a run.
 fn lasting(uri: &Uri) -> Option<Uri> {
     let query = uri.query().filter(|query| query.contains("allowWatchBookmarks=true"))?;
     let parts = query.split('&').map(|part| if part.starts_with("timeoutSeconds=") { LASTING } else { part });

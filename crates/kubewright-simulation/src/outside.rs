@@ -1,4 +1,5 @@
-//! What happens outside of the operator: to pods, the node, the namespace and the clock, and by the user between the steps of the scenario.
+//! What happens outside of the operator: to pods, the node, the namespace and the clock, and by the user between the
+//! steps of the scenario.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -86,7 +87,8 @@ impl Outside {
         tasks.shutdown().await;
     }
 
-    /// Lets a fault happen, or remembers it if it happens some time after a step. `version` is that of the cluster before the step.
+    /// Lets a fault happen, or remembers it if it happens some time after a step. `version` is that of the cluster
+    /// before the step.
     pub(crate) async fn happens(self: &Arc<Self>, fault: Fault, version: u64) {
         match fault {
             Fault::World(fault) if fault.is_of_clock() => self.state.postpone(Fault::World(fault), version),
@@ -174,7 +176,8 @@ impl Outside {
         let _ = self.pods(pod).patch_status(&pod.name_any(), &PatchParams::default(), &patch).await;
     }
 
-    /// Removes all pods that a node has, as the garbage collector of pods does when their node is gone, and allows no new ones on it for a time.
+    /// Removes all pods that a node has, as the garbage collector of pods does when their node is gone, and allows no
+    /// new ones on it for a time.
     async fn lose_node(self: &Arc<Self>) {
         self.allow_pods(false).await;
         let mut pods = self.state.read(|world| world.list::<Pod>());

@@ -1,5 +1,5 @@
-//! What the runs of a scenario begin with: the description of the operator, and a cluster with its kinds. It is made once, since it
-//! is the same in each run.
+//! What the runs of a scenario begin with: the description of the operator, and a cluster with its kinds. It is made
+//! once, since it is the same in each run.
 
 use std::{sync::Arc, time::Duration};
 

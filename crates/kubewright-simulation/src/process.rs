@@ -305,7 +305,8 @@ impl Launcher {
     }
 }
 
-/// The factor by which the durations of leases are longer than the default ones. With those, renewals would be most of a run.
+/// The factor by which the durations of leases are longer than the default ones. With those, renewals would be most of
+/// a run.
 const LEASES: u32 = 5;
 
 /// Returns the options of a replica that leads or waits.

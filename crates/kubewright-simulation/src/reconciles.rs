@@ -32,8 +32,8 @@ impl Reconciles {
         self.0.append(&mut others.0);
     }
 
-    /// Returns whether a reconcile has ended since the traces were read last. It takes no lock, since it is asked at each
-    /// request, response and event, and mostly none has.
+    /// Returns whether a reconcile has ended since the traces were read last. It takes no lock, since it is asked at
+    /// each request, response and event, and mostly none has.
     pub(crate) fn have_ended(&self) -> bool {
         self.0.iter().any(Followed::has_ended)
     }

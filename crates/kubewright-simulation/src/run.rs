@@ -29,10 +29,11 @@ use crate::{
 
 /// The virtual time at which each run starts.
 pub(crate) const START: &str = "2020-01-30T10:00:00Z";
-/// How long the operator has after the user's last step and after the last fault, in virtual time. The longest back-off is 1000 seconds.
+/// How long the operator has after the user's last step and after the last fault, in virtual time. The longest back-off
+/// is 1000 seconds.
 const SETTLE: Duration = Duration::from_secs(1800);
-/// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has to act may be an hour
-/// later.
+/// How much longer it has after a fault of the world: pods fail for ten minutes, and the time at which an operator has
+/// to act may be an hour later.
 const SETTLE_WORLD: Duration = Duration::from_secs(2 * 3600);
 /// How long nothing may be written then.
 const QUIET: Duration = Duration::from_secs(3600);
@@ -124,8 +125,9 @@ async fn execute(
     let mut outcome = state.finish();
     outcome.findings.retain(|finding| !options.omitted.contains_key(&finding.oracle));
     if schedule.is_behind() {
-        // It ends the run, but an operator that is served an older state can't know better until its cache has caught up: it creates children of
-        // a deleted object, which are collected at once, or takes back what another process has applied.
+        // It ends the run, but an operator that is served an older state can't know better until its cache has caught
+        // up: it creates children of a deleted object, which are collected at once, or takes back what another process
+        // has applied.
         outcome.findings.retain(|finding| finding.oracle != "hot-loop");
     }
     Ok(outcome)

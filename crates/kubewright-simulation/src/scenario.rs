@@ -48,7 +48,8 @@ pub struct Options {
     pub old: Option<Register>,
     /// Whether the API server calls the operator's webhooks and conversions. Defaults to true.
     pub webhooks: bool,
-    /// Whether the processes rotate the certificates of their webhooks, and the API server verifies them. Defaults to false.
+    /// Whether the processes rotate the certificates of their webhooks, and the API server verifies them. Defaults to
+    /// false.
     pub certificates: bool,
     /// Whether the conditions have to hold with faults of the world and the user. Defaults to false.
     pub unconditional: bool,
@@ -85,8 +86,8 @@ impl fmt::Debug for Scenario {
 }
 
 impl Scenario {
-    /// Creates a scenario. `operator` is the function that `main` passes its manager to. The cluster has the custom kinds that it
-    /// declares ([`Manager::kind`]).
+    /// Creates a scenario. `operator` is the function that `main` passes its manager to. The cluster has the custom
+    /// kinds that it declares ([`Manager::kind`]).
     pub fn new(name: &str, operator: Register, user: impl AsyncFn(&Sim) + Send + Sync + 'static) -> Self {
         let user = Arc::new(user);
         let user: User = Arc::new(move |sim| {
@@ -96,9 +97,10 @@ impl Scenario {
         Self { name: name.into(), register: operator, user, options: Options::default(), prepared: Arc::default() }
     }
 
-    /// Creates a scenario of the built-in controllers, which [`kubewright_cluster::Controllers`] names, in place of an operator: the faults are those of
-    /// their requests and of the process that they run in. They get the changes of objects from the server's [feed](kubewright_apiserver::Feed) and not
-    /// by watches, so no fault of events happens to them, and two processes of them never work at the same time.
+    /// Creates a scenario of the built-in controllers, which [`kubewright_cluster::Controllers`] names, in place of an
+    /// operator: the faults are those of their requests and of the process that they run in. They get the changes of
+    /// objects from the server's [feed](kubewright_apiserver::Feed) and not by watches, so no fault of events happens
+    /// to them, and two processes of them never work at the same time.
     pub fn of_controllers(name: &str, user: impl AsyncFn(&Sim) + Send + Sync + 'static) -> Self {
         let mut scenario = Self::new(name, |manager| manager, user);
         scenario.options.controllers = true;
@@ -123,39 +125,42 @@ impl Scenario {
         self
     }
 
-    /// Sets the number of replicas. If there are several, they elect a leader, and the processes may take over from each other.
+    /// Sets the number of replicas. If there are several, they elect a leader, and the processes may take over from
+    /// each other.
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.options.replicas = replicas.max(1);
         self.options.sharded = false;
         self
     }
 
-    /// Sets the number of replicas, which divide the objects among themselves by [sharding](kubewright_runtime::shard). Members of their group
-    /// come and go. Of this method and [`replicas`](Self::replicas), the last call takes effect.
+    /// Sets the number of replicas, which divide the objects among themselves by [sharding](kubewright_runtime::shard).
+    /// Members of their group come and go. Of this method and [`replicas`](Self::replicas), the last call takes effect.
     pub fn shards(mut self, replicas: usize) -> Self {
         self.options.replicas = replicas.max(1);
         self.options.sharded = true;
         self
     }
 
-    /// Begins with an older version of the operator. It is replaced after the first [`Sim::until`], or earlier by a fault.
+    /// Begins with an older version of the operator. It is replaced after the first [`Sim::until`], or earlier by a
+    /// fault.
     pub fn upgrade(mut self, old: Register) -> Self {
         self.options.old = Some(old);
         self
     }
 
-    /// Installs no webhook configuration, and no conversion between versions. By default, the API server calls the webhooks that the
-    /// operator adds to its manager. A process that is dead or paused doesn't answer; then the failure policy decides, and the
-    /// user repeats a step that is refused for this reason.
+    /// Installs no webhook configuration, and no conversion between versions. By default, the API server calls the
+    /// webhooks that the operator adds to its manager. A process that is dead or paused doesn't answer; then the
+    /// failure policy decides, and the user repeats a step that is refused for this reason.
     pub fn without_webhooks(mut self) -> Self {
         self.options.webhooks = false;
         self.prepared = Arc::default();
         self
     }
 
-    /// Lets each process make and renew the certificate of its webhooks and conversions, as in a cluster: through its connection, so that faults happen
-    /// to it, but every ten minutes instead of ten seconds. The API server answers a call only if it trusts the certificate of the process that is
-    /// called. By default, webhooks are called without certificates.
+    /// Lets each process make and renew the certificate of its webhooks and conversions, as in a cluster: through its
+    /// connection, so that faults happen to it, but every ten minutes instead of ten seconds. The API server answers a
+    /// call only if it trusts the certificate of the process that is called. By default, webhooks are called without
+    /// certificates.
     ///
     /// The keys are those of the seed, so they protect nothing. A year of certificates needs [`Sim::skip`].
     pub fn certificates(mut self) -> Self {
@@ -164,10 +169,11 @@ impl Scenario {
         self
     }
 
-    /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), if the [user](crate::fault::UserFault) deletes an
-    /// object and creates it again or changes its status, if finalizers hold its children, and if two processes work at the same time; and that what
-    /// the operator has created doesn't depend on a status. They never have to hold with a deletion that leaves the children. Otherwise only the [oracles](crate::oracle) that need no word from the author look at
-    /// such runs.
+    /// States that the conditions hold also with faults of the [world](crate::fault::WorldFault), if the
+    /// [user](crate::fault::UserFault) deletes an object and creates it again or changes its status, if finalizers hold
+    /// its children, and if two processes work at the same time; and that what the operator has created doesn't depend
+    /// on a status. They never have to hold with a deletion that leaves the children. Otherwise only the
+    /// [oracles](crate::oracle) that need no word from the author look at such runs.
     pub fn unconditional(mut self) -> Self {
         self.options.unconditional = true;
         self

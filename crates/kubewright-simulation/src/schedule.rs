@@ -40,7 +40,8 @@ pub enum Point {
     Write(usize),
     /// The event of this number that the operator receives, counted from 0 over all watches. Bookmarks don't count.
     Event(usize),
-    /// The operator's request of this number, counted from 0 over reads, watches and writes: the number that stories tell.
+    /// The operator's request of this number, counted from 0 over reads, watches and writes: the number that stories
+    /// tell.
     Request(u64),
     /// The user's step of this number, counted from 0.
     Step(usize),
@@ -111,10 +112,11 @@ impl Schedule {
         self.injections.iter().any(|injection| is(injection.fault))
     }
 
-    /// Returns whether the operator may act again and again on an older state, which it can't know to be one: it is served an object from before
-    /// its deletion after a restart with an older state, or if the user creates the object again while events are late; or one of two processes
-    /// applies what its events don't show yet, and the other one what they show; or a write of one is refused for another reason than the other's,
-    /// and each of them reports its own.
+    /// Returns whether the operator may act again and again on an older state, which it can't know to be one: it is
+    /// served an object from before its deletion after a restart with an older state, or if the user creates the object
+    /// again while events are late; or one of two processes applies what its events don't show yet, and the other one
+    /// what they show; or a write of one is refused for another reason than the other's, and each of them reports its
+    /// own.
     pub(crate) fn is_behind(&self) -> bool {
         let is_late = self.has(|fault| match fault {
             // After a watch has ended, the operator waits for a moment before it lists or watches again.
@@ -130,8 +132,8 @@ impl Schedule {
         self.has(is_older) || (is_late && can_conflict) || is_refused
     }
 
-    /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and `has_webhooks` whether the
-    /// operator has webhooks.
+    /// Returns whether the conditions of the scenario have to hold. `unconditional` is what the author says, and
+    /// `has_webhooks` whether the operator has webhooks.
     pub(crate) fn keeps_conditions(&self, unconditional: bool, has_webhooks: bool) -> bool {
         self.injections.iter().all(|injection| match injection.fault {
             // What is left, or gone, is what the user wanted, and no condition of the scenario knows it.

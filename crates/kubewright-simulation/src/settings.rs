@@ -12,8 +12,8 @@ use crate::{
     search::{self, Budget, Search},
 };
 
-/// The settings of a search. Without seconds and runs, it tries single faults, first one of each kind, for at most the time of the scenario. With one of them, it
-/// goes on with several faults at once until these are used up.
+/// The settings of a search. Without seconds and runs, it tries single faults, first one of each kind, for at most the
+/// time of the scenario. With one of them, it goes on with several faults at once until these are used up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 #[non_exhaustive]
@@ -28,8 +28,8 @@ pub struct Settings {
     pub replay: Option<Schedule>,
     /// The directory to which the stories of failures are written. By default none.
     pub report: Option<PathBuf>,
-    /// The file to which the progress is appended several times a second, each time one line with the [`Search`] until now as JSON. By
-    /// default none.
+    /// The file to which the progress is appended several times a second, each time one line with the [`Search`] until
+    /// now as JSON. By default none.
     pub progress: Option<PathBuf>,
 }
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::{error::SimulationError, oracle::Finding, run, scenario::Scenario, schedule::Schedule, search::Failure};
 
 impl Scenario {
-    /// Returns the failure with the fewest faults, and then the fewest steps of the user, that the same oracle finds, after at most `runs` runs and
-    /// one without faults.
-    /// Must be called outside of a tokio runtime.
+    /// Returns the failure with the fewest faults, and then the fewest steps of the user, that the same oracle finds,
+    /// after at most `runs` runs and one without faults. Must be called outside of a tokio runtime.
     ///
     /// # Errors
     /// If a cluster can't be started.
@@ -55,7 +54,8 @@ impl Scenario {
         }
     }
 
-    /// Leaves out steps of the user, from the last one on, as long as the same oracle finds something, and nothing without faults.
+    /// Leaves out steps of the user, from the last one on, as long as the same oracle finds something, and nothing
+    /// without faults.
     fn with_fewer_steps(
         &self,
         mut failure: Failure,
@@ -82,11 +82,12 @@ impl Scenario {
     }
 }
 
-/// Returns a part of the items, in their order, for which `fails` still holds and none of whose items can be left out alone.
+/// Returns a part of the items, in their order, for which `fails` still holds and none of whose items can be left out
+/// alone.
 ///
-/// `fails` must hold for all items. It is called at most `budget` times; when these are used up, the smallest part so far is
-/// returned. The method is delta debugging (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*, 2002): halves
-/// are tried first, then smaller parts and what is left without them.
+/// `fails` must hold for all items. It is called at most `budget` times; when these are used up, the smallest part so
+/// far is returned. The method is delta debugging (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing
+/// Input*, 2002): halves are tried first, then smaller parts and what is left without them.
 pub(crate) fn fewest<T: Clone>(items: &[T], budget: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut left = budget;
     let mut fails = |part: &[T]| {

@@ -29,7 +29,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 /// The time until the user repeats a step that was refused because a webhook didn't answer.
 pub(crate) const REPEAT_DELAY: Duration = Duration::from_secs(5);
 
-/// A time in which everything that a step causes has happened, so that faults that belong some time after it happen now.
+/// A time in which everything that a step causes has happened, so that faults that belong some time after it happen
+/// now.
 const LATER: Duration = Duration::from_secs(300);
 /// The shortest time that the user lets pass in which such faults may happen.
 const LONG: Duration = Duration::from_secs(1800);
@@ -92,9 +93,9 @@ impl Sim {
         self.state.finally(Condition { name: name.into(), holds: Box::new(holds) });
     }
 
-    /// Waits until a condition holds. It is checked at each change of the cluster. If it doesn't hold within an hour of virtual
-    /// time, this is a finding, and ends the run. With [`Scenario::upgrade`](crate::Scenario::upgrade), the operator is upgraded after the
-    /// first wait.
+    /// Waits until a condition holds. It is checked at each change of the cluster. If it doesn't hold within an hour of
+    /// virtual time, this is a finding, and ends the run. With [`Scenario::upgrade`](crate::Scenario::upgrade), the
+    /// operator is upgraded after the first wait.
     pub async fn until(&self, name: &str, holds: impl Fn(&World) -> bool) {
         let mut deadline = pin!(sleep(PATIENCE));
         let mut signal = self.signal.clone();
@@ -133,8 +134,9 @@ impl Sim {
         }
     }
 
-    /// Moves the clock forward at once, as if the whole cluster was suspended for this time: nothing runs in it, and timers don't elapse. Days or
-    /// months cost no more than an hour; what happens after them is awaited with [`advance`](Self::advance) or [`until`](Self::until).
+    /// Moves the clock forward at once, as if the whole cluster was suspended for this time: nothing runs in it, and
+    /// timers don't elapse. Days or months cost no more than an hour; what happens after them is awaited with
+    /// [`advance`](Self::advance) or [`until`](Self::until).
     pub fn skip(&self, time: Duration) {
         self.outside.clock.jump(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX));
     }
@@ -219,9 +221,9 @@ impl Sim {
         self.step(format!("deletes {} {name}", K::kind(&())), delete).await;
     }
 
-    /// Writes a wrong status of an object of the namespace `default`, and then removes the status; each time, the operator has to write the
-    /// right one again, apart from the times of transitions. The right one is what it has written before, once it has not changed it for ten
-    /// minutes. `wrong` is merged into it.
+    /// Writes a wrong status of an object of the namespace `default`, and then removes the status; each time, the
+    /// operator has to write the right one again, apart from the times of transitions. The right one is what it has
+    /// written before, once it has not changed it for ten minutes. `wrong` is merged into it.
     pub async fn spoil_status<K: Object>(&self, name: &str, wrong: Value) {
         let right = self.status_at_rest::<K>(name).await;
         for status_to_write in [wrong, Value::Null] {
@@ -262,8 +264,8 @@ impl Sim {
         self.step(format!("ends pod {name} with code {code}"), end).await;
     }
 
-    /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written. It is repeated if a webhook didn't
-    /// answer.
+    /// Takes a step, with the fault of the schedule at it. The step returns the objects that were written. It is
+    /// repeated if a webhook didn't answer.
     async fn step(&self, what: String, step: impl AsyncFn(Option<Fault>) -> Result<Vec<Target>, String>) {
         let Some((fault, version)) = self.state.step(what) else { return };
         if self.state.has_no_namespace() {

@@ -26,8 +26,8 @@ use crate::{
 
 /// The number of requests after which a run is stopped.
 const MOST_REQUESTS: u64 = 30_000;
-/// The number of changes of the cluster within a second of virtual time after which a run is stopped. Virtual time advances only when all tasks
-/// wait, so clients that react to each other without a delay would run forever.
+/// The number of changes of the cluster within a second of virtual time after which a run is stopped. Virtual time
+/// advances only when all tasks wait, so clients that react to each other without a delay would run forever.
 const MOST_CHANGES: usize = 20_000;
 
 type Holds = Box<dyn Fn(&World) -> bool + Send>;
@@ -237,8 +237,8 @@ impl State {
         self.inner.lock().is_stopped
     }
 
-    /// Records a step of the user, and returns the fault that happens at it, and the version of the cluster before it; nothing if the step
-    /// is left out.
+    /// Records a step of the user, and returns the fault that happens at it, and the version of the cluster before it;
+    /// nothing if the step is left out.
     pub(crate) fn step(&self, what: String) -> Option<(Option<Fault>, u64)> {
         let mut inner = self.inner.lock();
         let at = self.clock.monotonic();
@@ -348,7 +348,8 @@ impl State {
         }
     }
 
-    /// Records that an event has reached the operator, after the changes until now: no cache sees one before it happens.
+    /// Records that an event has reached the operator, after the changes until now: no cache sees one before it
+    /// happens.
     pub(crate) fn has_arrived(&self, watch: u64) {
         self.follow_reconciles();
         let mut inner = self.inner.lock();

@@ -3,8 +3,8 @@
 use crate::{error::SimulationError, scenario::Scenario, settings::Settings, story};
 
 impl Scenario {
-    /// Searches with the settings of the environment variable [`VARIABLE`](crate::VARIABLE). Must be called outside of a tokio
-    /// runtime, as in a function with `#[test]`.
+    /// Searches with the settings of the environment variable [`VARIABLE`](crate::VARIABLE). Must be called outside of
+    /// a tokio runtime, as in a function with `#[test]`.
     ///
     /// # Panics
     /// If a run has findings, with its story and the line that repeats it; or if a cluster can't be started.

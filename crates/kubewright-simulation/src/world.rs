@@ -21,7 +21,8 @@ pub struct World {
 }
 
 impl World {
-    /// Returns the objects of a kind in all namespaces, by namespace and name. Objects that can't be read as `K` are left out.
+    /// Returns the objects of a kind in all namespaces, by namespace and name. Objects that can't be read as `K` are
+    /// left out.
     pub fn list<K: Object>(&self) -> Vec<K> {
         self.values(&K::group(&()), &K::kind(&())).filter_map(|object| K::deserialize(&**object).ok()).collect()
     }

@@ -1,7 +1,8 @@
 //! The operator SDK for Rust.
 //!
 //! An operator has a [`Reconciler`](controller::Reconciler) for each kind that it manages. A
-//! [`Controller`](controller::Controller) wires it to watches, and a [`Manager`](manager::Manager) runs the controllers:
+//! [`Controller`](controller::Controller) wires it to watches, and a [`Manager`](manager::Manager) runs the
+//! controllers:
 //!
 //! ```no_run
 //! use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
@@ -49,8 +50,8 @@
 //! | wait for the state of an object, in tests and at the start | [`wait`] |
 //! | use time and randomness that tests control | [`clock`], [`random`] |
 //!
-//! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository is the guide for
-//! beginners.
+//! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository is the
+//! guide for beginners.
 //!
 //! The modules are those of the crate `kubewright-runtime`. [`kube`] and [`k8s_openapi`] are the versions that it uses.
 
@@ -83,8 +84,8 @@ pub mod conversion {
 
 #[cfg(feature = "simulation")]
 pub mod simulation {
-    //! Simulation of an operator: the crate `kubewright-simulation`, and the attribute [`macro@scenario`], which makes a test of a
-    //! scenario.
+    //! Simulation of an operator: the crate `kubewright-simulation`, and the attribute [`macro@scenario`], which makes
+    //! a test of a scenario.
 
     pub use kubewright_macros::scenario;
     pub use kubewright_simulation::*;

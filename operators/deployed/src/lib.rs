@@ -1,5 +1,5 @@
-//! An operator that is deployed as by its users: with `kubectl apply -k`, as a Deployment on the node of an embedded cluster,
-//! with its own service account and role. Tests of it run in real time, and need `kubectl` on the `PATH`.
+//! An operator that is deployed as by its users: with `kubectl apply -k`, as a Deployment on the node of an embedded
+//! cluster, with its own service account and role. Tests of it run in real time, and need `kubectl` on the `PATH`.
 
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -28,10 +28,11 @@ const USE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The name of the Deployment and its service account in the manifests, after the operator's name.
 const MANAGER: &str = "controller-manager";
 
-/// A cluster with a deployed operator, for tests: its functions panic if something fails, or takes longer than two minutes.
+/// A cluster with a deployed operator, for tests: its functions panic if something fails, or takes longer than two
+/// minutes.
 ///
-/// The names are those of the manifests that `kubewright init` writes: the Deployment and the service account are called
-/// `NAME-controller-manager`, in the namespace `NAME-system`.
+/// The names are those of the manifests that `kubewright init` writes: the Deployment and the service account are
+/// called `NAME-controller-manager`, in the namespace `NAME-system`.
 pub struct Deployed {
     cluster: Cluster,
     name: &'static str,

@@ -1,4 +1,5 @@
-//! The generated files: the merge keys of built-in types, the golden projects below `testdata`, and the manifests of those and of the operators.
+//! The generated files: the merge keys of built-in types, the golden projects below `testdata`, and the manifests of
+//! those and of the operators.
 
 mod merge_keys;
 

@@ -1,8 +1,10 @@
-//! The modules of a crate import each other in one direction: a module that can be read alone doesn't lead back to itself.
+//! The modules of a crate import each other in one direction: a module that can be read alone doesn't lead back to
+//! itself.
 //!
-//! A *ring* is a set of files each of which reaches each other one by `use` declarations and paths. A parent that declares and
-//! re-exports its children, and children that use what their parent defines, are no ring by themselves: the direction from a
-//! parent to what is below it isn't counted. Names that a parent re-exports lead to the file that defines them.
+//! A *ring* is a set of files each of which reaches each other one by `use` declarations and paths. A parent that
+//! declares and re-exports its children, and children that use what their parent defines, are no ring by themselves:
+//! the direction from a parent to what is below it isn't counted. Names that a parent re-exports lead to the file that
+//! defines them.
 //!
 //! A ring of a few files in one folder is one thing in several files. Larger ones are refused, except for those in
 //! [`ALLOWED`], a list that only shrinks.
@@ -220,7 +222,8 @@ impl Crate {
         }
     }
 
-    /// The modules that a module leads to. From a parent to what is below it isn't counted, nor is the root, which declares all.
+    /// The modules that a module leads to. From a parent to what is below it isn't counted, nor is the root, which
+    /// declares all.
     fn leads_to(&self, module: &[String]) -> BTreeSet<&[String]> {
         let Some(source) = self.modules.get(module) else { return BTreeSet::new() };
         let targets = source.paths.iter().map(|path| self.target(path, 8));

@@ -55,7 +55,8 @@ fn invariant_3_time_is_read_in_one_module() {
 fn invariant_3_randomness_is_drawn_in_one_module() {
     let words =
         ["fastrand::", "use rand::", " rand::", "thread_rng", "make_rng", "RandomState", "getrandom", "SystemRandom"];
-    // A secret comes from the operating system, whatever the seed: the key of tokens, and what signs with it, and signatures of images.
+    // A secret comes from the operating system, whatever the seed: the key of tokens, and what signs with it, and
+    // signatures of images.
     let homes = [
         "kubewright-apimachinery/src/random.rs",
         "kubewright-apiserver/src/auth/token/mod.rs",
@@ -91,7 +92,8 @@ fn invariant_3_receivers_wake_in_order() {
     assert_eq!(found, Vec::<PathBuf>::new(), "use `kubewright_apimachinery::watch`");
 }
 
-/// Without `biased`, `select!` begins with a branch that tokio's own random source picks, so two simulations with the same seed differ.
+/// Without `biased`, `select!` begins with a branch that tokio's own random source picks, so two simulations with the
+/// same seed differ.
 #[test]
 fn invariant_3_select_is_biased() {
     let mut found = Vec::new();
@@ -168,8 +170,8 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn invariant_6_the_pipeline_names_no_kind() {
-    // Only the registry's entries depend on kinds. Tokens of service accounts are the exception: they can be bound to Pods,
-    // Secrets and Nodes, as in Kubernetes.
+    // Only the registry's entries depend on kinds. Tokens of service accounts are the exception: they can be bound to
+    // Pods, Secrets and Nodes, as in Kubernetes.
     let homes = ["crates/kubewright-apiserver/src/auth/service_account.rs"];
     let kinds = [
         "\"Pod\"",
@@ -252,4 +254,31 @@ fn an_operator_has_one_implementation_of_cryptography() {
     assert_eq!(tree("ring"), [true, false, false]);
     assert_eq!(tree("aws-lc-rs"), [false, true, false]);
     assert_eq!(tree("fips"), [false, true, true]);
+}
+
+/// The number of columns of a line, as in `rustfmt.toml`, which doesn't apply to comments.
+const COLUMNS: usize = 120;
+
+#[test]
+fn comments_fit_into_their_lines() {
+    let is_long = |line: &str| {
+        let comment = line.trim_start();
+        // Code, tables, and a word that is longer than a line can't be divided.
+        let text = comment.trim_start_matches(['/', '!']).trim_start_matches(' ');
+        comment.starts_with("//")
+            && line.chars().count() > COLUMNS
+            && !text.starts_with('|')
+            && text.split(' ').all(|word| word.len() < COLUMNS - 20)
+    };
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        let mut is_code = false;
+        for (number, line) in text.lines().enumerate() {
+            is_code ^= line.trim_start_matches([' ', '/', '!']).starts_with("```");
+            if !is_code && is_long(line) {
+                found.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_eq!(found, [""; 0], "wrap them at {COLUMNS} columns");
 }

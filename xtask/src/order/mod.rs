@@ -1,9 +1,10 @@
 //! `cargo xtask order`: the functions that a program calls at its start and at rest, for the linker to place together.
 //!
-//! The system maps 64 KiB of a program around each address that it runs (`fault_around_bytes` of Linux). Where the functions that run are
-//! spread over the program, nearly all of it becomes resident. They are listed by the names of the sections of object files, of which each holds
-//! one function, without the hash at the end of a name, which other versions of the compiler and of dependencies change. A name that no longer
-//! exists has no effect. A function that is missing in the list costs memory only.
+//! The system maps 64 KiB of a program around each address that it runs (`fault_around_bytes` of Linux). Where the
+//! functions that run are spread over the program, nearly all of it becomes resident. They are listed by the names of
+//! the sections of object files, of which each holds one function, without the hash at the end of a name, which other
+//! versions of the compiler and of dependencies change. A name that no longer exists has no effect. A function that is
+//! missing in the list costs memory only.
 
 mod cluster;
 mod observed;
@@ -23,7 +24,8 @@ use crate::{
 
 /// The folder of everything that is written in between.
 const FOLDER: &str = "target/order";
-/// The number of observed starts. Each of them takes other branches: locks that are held or not, timers that expire earlier or later.
+/// The number of observed starts. Each of them takes other branches: locks that are held or not, timers that expire
+/// earlier or later.
 const STARTS: usize = 3;
 
 /// A build of a program that is linked with a map.
@@ -45,7 +47,8 @@ impl Build {
             build.args(["--target", &target, "--config", &flags]);
         }
         build.arg("--").arg(format!("-Clink-arg=-Wl,-Map={}", self.map().display()));
-        // Of functions with the same code, the linker would keep one of its choice, and another one once they are placed otherwise.
+        // Of functions with the same code, the linker would keep one of its choice, and another one once they are
+        // placed otherwise.
         build.arg("-Clink-arg=-Wl,--icf=none");
         build
     }

@@ -37,7 +37,8 @@ impl Observed {
         Ok(Self { program, profile, log, child })
     }
 
-    /// Waits until something holds. Returns whether it does; not so after the longest time, or after the program has ended.
+    /// Waits until something holds. Returns whether it does; not so after the longest time, or after the program has
+    /// ended.
     pub(super) fn wait(&mut self, longest: Duration, mut holds: impl FnMut() -> bool) -> Result<bool> {
         let mut waited = Duration::ZERO;
         while !holds() {

@@ -23,7 +23,8 @@ pub(super) const BUILD: Build =
     Build { package: "five-operators", program: "five-operators", profile: "dist", is_static: true };
 /// The list. `kubewright build` and `kubewright image` read it.
 const LIST: &str = "crates/kubewright-cli/src/operator/functions.txt";
-/// The times of each start with its rest. Under valgrind, the program is some fifty times slower. Watches end after five to ten minutes.
+/// The times of each start with its rest. Under valgrind, the program is some fifty times slower. Watches end after
+/// five to ten minutes.
 const RESTS: [Duration; STARTS] = [Duration::from_mins(11), Duration::from_secs(90), Duration::from_secs(90)];
 /// The maximum time of the cluster's start.
 const LONGEST_START: Duration = Duration::from_secs(30);
@@ -98,8 +99,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Returns the beginning of a function's name, or the member of the C library; `None` for a function of the operators themselves, or without a
-/// section of its own.
+/// Returns the beginning of a function's name, or the member of the C library; `None` for a function of the operators
+/// themselves, or without a section of its own.
 fn name(section: &Section) -> Option<String> {
     if let Some(member) =
         section.file.strip_suffix(')').and_then(|file| file.split_once("/libc.a(")).map(|(_, member)| member)

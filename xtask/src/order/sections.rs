@@ -47,8 +47,8 @@ impl Sections {
     }
 }
 
-/// Returns a pattern for an object file without the hashes of crates: `DIRECTORY/libNAME-HASH.rlib(MEMBER)`, or `deps/NAME-HASH….rcgu.o`
-/// of the program itself. The files of the C library have none.
+/// Returns a pattern for an object file without the hashes of crates: `DIRECTORY/libNAME-HASH.rlib(MEMBER)`, or
+/// `deps/NAME-HASH….rcgu.o` of the program itself. The files of the C library have none.
 pub(super) fn file_pattern(file: &str) -> Option<String> {
     let (file, is_archive) = file.split_once('(').map_or((file, false), |(archive, _)| (archive, true));
     let (name, _) = file.rsplit('/').next()?.split_once('-')?;
@@ -59,8 +59,9 @@ pub(super) fn file_pattern(file: &str) -> Option<String> {
     }
 }
 
-/// Returns a pattern for a section's name without the parts that other versions of the compiler or of dependencies change: `17h…E` at the
-/// end of a name in Rust's first mangling scheme, and the crates' disambiguators `Cs…_` in the second.
+/// Returns a pattern for a section's name without the parts that other versions of the compiler or of dependencies
+/// change: `17h…E` at the end of a name in Rust's first mangling scheme, and the crates' disambiguators `Cs…_` in the
+/// second.
 pub(super) fn section_pattern(section: &str) -> String {
     const HASH: usize = 16;
     let is_hash = |text: &str| text.len() == HASH && text.bytes().all(|byte| byte.is_ascii_hexdigit());

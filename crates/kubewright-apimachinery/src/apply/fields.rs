@@ -276,8 +276,8 @@ impl FieldSet {
         self.children.iter_mut().for_each(|(element, child)| change(element, child));
     }
 
-    /// Returns the paths of the set as conflicts show them: `.spec.containers[name="web"].image`. As in Kubernetes, those of
-    /// each level are sorted and precede those below them.
+    /// Returns the paths of the set as conflicts show them: `.spec.containers[name="web"].image`. As in Kubernetes,
+    /// those of each level are sorted and precede those below them.
     pub fn paths(&self) -> Vec<String> {
         fn collect(set: &FieldSet, path: &str, paths: &mut Vec<String>) {
             let owned = set.children.iter().filter(|(_, child)| child.owned);

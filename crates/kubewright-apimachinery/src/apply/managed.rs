@@ -136,7 +136,8 @@ fn seconds(time: Timestamp) -> Timestamp {
 pub(crate) struct Managers(pub(crate) Vec<Entry>);
 
 impl Managers {
-    /// Parses the list. An absent list counts as empty. As in Kubernetes, the last of several entries of a manager counts.
+    /// Parses the list. An absent list counts as empty. As in Kubernetes, the last of several entries of a manager
+    /// counts.
     pub(crate) fn decode(managed: Option<&Value>) -> Result<Self, ManagedError> {
         let entries = match managed {
             None | Some(Value::Null) => return Ok(Self::default()),

@@ -9,8 +9,8 @@ use super::{
     typed::{Cursor, Items},
 };
 
-/// Merges `config` into `live`: maps by field, lists by their type. All other values are replaced. Null has no fields and
-/// no items, so it leaves those of a map or list that is merged.
+/// Merges `config` into `live`: maps by field, lists by their type. All other values are replaced. Null has no fields
+/// and no items, so it leaves those of a map or list that is merged.
 pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !cursor.is_atomic_map() => {

@@ -1,13 +1,12 @@
-//! Server-side apply and field ownership
-//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
+//! Server-side apply and field ownership (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
 //!
 //! Every write to an object calls [`apply`] if it applies a configuration, and [`update`] otherwise. Both return the
 //! object with up-to-date `metadata.managedFields`. Neither defaults, prunes nor validates. The caller does this
 //! afterwards, since a manager doesn't own fields that are absent from its configuration.
 //!
 //! Fields that are owned in another version of the kind are compared in that version ([`Versions`]). Without versions,
-//! all versions are assumed to have the same fields. When the schema makes a list or map atomic, who owned something in it
-//! owns it as a whole.
+//! all versions are assumed to have the same fields. When the schema makes a list or map atomic, who owned something in
+//! it owns it as a whole.
 
 mod compare;
 mod conflict;
@@ -43,8 +42,8 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub struct Context<'a> {
     /// The schema of the kind.
     pub node: Node<'a>,
-    /// True for a custom kind, whose fields may have been recorded by an earlier schema. As in Kubernetes, what a write to it can't change
-    /// is ignored in its own version only, not in the others.
+    /// True for a custom kind, whose fields may have been recorded by an earlier schema. As in Kubernetes, what a write
+    /// to it can't change is ignored in its own version only, not in the others.
     pub schema_changes: bool,
     /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
@@ -125,9 +124,9 @@ impl Context<'_> {
 ///
 /// # Errors
 /// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
-/// 400 if `config` has another type or managed fields, and 500 if it has a field that the schema doesn't declare, a value of
-/// another type, or list items without keys or with equal keys, or if the live object doesn't fit the schema or a version in which
-/// fields are owned.
+/// 400 if `config` has another type or managed fields, and 500 if it has a field that the schema doesn't declare, a
+/// value of another type, or list items without keys or with equal keys, or if the live object doesn't fit the schema
+/// or a version in which fields are owned.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -215,8 +214,8 @@ fn apply_to_live(
     Ok(object)
 }
 
-/// Removes metadata that only the server sets. Clients often send it, mostly as null. Returns whether it differs from that of
-/// the live object.
+/// Removes metadata that only the server sets. Clients often send it, mostly as null. Returns whether it differs from
+/// that of the live object.
 fn take_servers_metadata(applied: &mut Value, live: &Value) -> bool {
     let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
     let sent =
@@ -281,8 +280,8 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     new
 }
 
-/// Adapts the managers of a live object to the schemas, and compares it, or nothing, with the new one in each version in which fields
-/// are owned.
+/// Adapts the managers of a live object to the schemas, and compares it, or nothing, with the new one in each version
+/// in which fields are owned.
 fn compare_versions(
     live: Option<&Value>,
     new: &Value,
@@ -302,7 +301,8 @@ fn compare_versions(
     Ok((managers, changes))
 }
 
-/// Returns the `managedFields` before an update, given those of the sent and of the stored object, and the subresource that is written.
+/// Returns the `managedFields` before an update, given those of the sent and of the stored object, and the subresource
+/// that is written.
 pub fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
     match sent {
         Some(sent) if Some(&sent) == stored => Some(sent),

@@ -1,7 +1,7 @@
 //! Owners of the number of replicas of an object, which its `Scale` shows as its own.
 //!
-//! A write through `scale` decides about ownership in the `Scale`. The owners before and after it are those of the object,
-//! in other words (`ScaleHandler` in `apimachinery/pkg/util/managedfields`).
+//! A write through `scale` decides about ownership in the `Scale`. The owners before and after it are those of the
+//! object, in other words (`ScaleHandler` in `apimachinery/pkg/util/managedfields`).
 
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ fn scale_path() -> FieldSet {
     FieldSet::of(["spec.replicas"])
 }
 
-/// Returns the `managedFields` of the scale of an object, given those of the object and the path of its number of replicas.
+/// Returns the `managedFields` of the scale of an object, given those of the object and the path of its number of
+/// replicas.
 pub fn owners_in_scale(managed: Option<&Value>, replicas: &FieldSet) -> Option<Value> {
     let mut managers = Managers::decode(managed).unwrap_or_default();
     managers.0.retain(|entry| entry.fields.contains(replicas));
@@ -28,8 +29,8 @@ pub fn owners_in_scale(managed: Option<&Value>, replicas: &FieldSet) -> Option<V
     managers.encode()
 }
 
-/// Returns the `managedFields` of an object after a write to its scale, given those before the write and those of the scale
-/// after it.
+/// Returns the `managedFields` of an object after a write to its scale, given those before the write and those of the
+/// scale after it.
 pub fn owners_after_scale(
     managed: Option<&Value>,
     scale: Option<&Value>,

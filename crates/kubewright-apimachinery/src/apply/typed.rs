@@ -16,8 +16,8 @@ use crate::{
 pub(crate) struct Cursor<'a> {
     node: Node<'a>,
     place: Place,
-    /// True if a schema around this position preserves unknown fields. As in Kubernetes, an apply may then contain them here,
-    /// too, even if they are pruned afterwards.
+    /// True if a schema around this position preserves unknown fields. As in Kubernetes, an apply may then contain them
+    /// here, too, even if they are pruned afterwards.
     preserves: bool,
     /// True if lists may have several items with equal keys. An applied configuration may not.
     duplicates: bool,
@@ -206,8 +206,8 @@ impl<'a> Cursor<'a> {
     /// Returns the fields that a configuration applied at this position owns.
     ///
     /// # Errors
-    /// If it has a field that the schema doesn't declare, a value of another type, an item without its keys, or two items with
-    /// equal keys.
+    /// If it has a field that the schema doesn't declare, a value of another type, an item without its keys, or two
+    /// items with equal keys.
     pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, SchemaError> {
         if let Some(why) = wrong_type(self.node.schema(), config).filter(|_| self.place != Place::Root) {
             return Err(SchemaError::new(why));
@@ -241,8 +241,8 @@ impl<'a> Cursor<'a> {
         if errors.is_empty() { Ok(()) } else { Err(SchemaError { errors }) }
     }
 
-    /// Returns the fields that an applied object owns. A declared field that has owned fields exists because of them, so
-    /// it isn't owned itself. Entries of a map and items of a list are owned themselves.
+    /// Returns the fields that an applied object owns. A declared field that has owned fields exists because of them,
+    /// so it isn't owned itself. Entries of a map and items of a list are owned themselves.
     fn claimed_fields(self, map: &Map<String, Value>) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
         let mut errors = Vec::new();
@@ -268,8 +268,8 @@ impl<'a> Cursor<'a> {
         if errors.is_empty() { Ok(set.sorted()) } else { Err(SchemaError { errors }) }
     }
 
-    /// Checks that there is no null in fields with a type, which an expression of a policy may have made. Nulls in lists are left to
-    /// [`claimed`](Self::claimed).
+    /// Checks that there is no null in fields with a type, which an expression of a policy may have made. Nulls in
+    /// lists are left to [`claimed`](Self::claimed).
     pub(super) fn refuse_nulls(self, value: &Value) -> Result<(), SchemaError> {
         match value {
             Value::Null => wrong_null(self.node.schema()).map_or(Ok(()), |why| Err(SchemaError::new(why))),
@@ -285,7 +285,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Adapts a set of fields to the schema: who owned something in a map or list that is atomic now owns it as a whole.
+    /// Adapts a set of fields to the schema: who owned something in a map or list that is atomic now owns it as a
+    /// whole.
     pub(crate) fn reconcile(self, fields: &mut FieldSet) {
         let schema = self.node.schema();
         let is_atomic = match schema.kind {
@@ -321,8 +322,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns whether a schema has the type object and describes none of its fields. These are owned according to the structure of
-/// the value, although they are pruned from objects of custom kinds.
+/// Returns whether a schema has the type object and describes none of its fields. These are owned according to the
+/// structure of the value, although they are pruned from objects of custom kinds.
 fn is_untyped(schema: &Schema) -> bool {
     schema.kind == Some(Kind::Object)
         && schema.properties.is_empty()
@@ -330,8 +331,8 @@ fn is_untyped(schema: &Schema) -> bool {
         && schema.reference.is_none()
 }
 
-/// Returns the error about a value whose type the schema doesn't allow, in the words of Kubernetes' library, which shows
-/// the value as Go does.
+/// Returns the error about a value whose type the schema doesn't allow, in the words of Kubernetes' library, which
+/// shows the value as Go does.
 fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
     let kind = schema.kind.filter(|_| !schema.int_or_string && !value.is_null())?;
     match (kind, value) {

@@ -72,7 +72,8 @@ impl Comparisons {
         Ok(Self { own, others })
     }
 
-    /// Returns the difference that a creation makes. Versions that don't exist, in which it says that fields are owned, have none.
+    /// Returns the difference that a creation makes. Versions that don't exist, in which it says that fields are owned,
+    /// have none.
     pub(super) fn creation(new: &Value, managers: &Managers, ctx: &Context<'_>) -> Self {
         let root = Cursor::root(ctx.node);
         let own = match ctx.blank {
@@ -113,8 +114,8 @@ fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
     comparison
 }
 
-/// Converts an object to another version, whose schema it must fit, as in Kubernetes: without a webhook, a conversion removes no
-/// fields.
+/// Converts an object to another version, whose schema it must fit, as in Kubernetes: without a webhook, a conversion
+/// removes no fields.
 ///
 /// # Errors
 /// The way in which it doesn't.

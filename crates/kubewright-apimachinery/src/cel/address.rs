@@ -1,4 +1,5 @@
-//! The addresses of Kubernetes' library (`k8s.io/apiserver/pkg/cel/library/{ip,cidr}.go`), in Go's stricter notation of ranges.
+//! The addresses of Kubernetes' library (`k8s.io/apiserver/pkg/cel/library/{ip,cidr}.go`), in Go's stricter notation of
+//! ranges.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,5 +1,5 @@
-//! Lists that are sets or maps by their schema (`x-kubernetes-list-type`). They are equal regardless of order, and `+` keeps their
-//! items unique.
+//! Lists that are sets or maps by their schema (`x-kubernetes-list-type`). They are equal regardless of order, and `+`
+//! keeps their items unique.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -65,7 +65,8 @@ pub(super) fn convert(function: &str, value: &Value) -> Option<Evaluated> {
     Some(converted.map_err(Failure::Error))
 }
 
-/// Converts a value to a number or time. `None` if this type of value isn't accepted, and `Some(None)` if the value isn't.
+/// Converts a value to a number or time. `None` if this type of value isn't accepted, and `Some(None)` if the value
+/// isn't.
 fn number(function: &str, value: &Value) -> Option<Option<Value>> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "checked")]
     Some(match (function, value) {
@@ -113,8 +114,8 @@ pub(super) fn string(value: &Value) -> Option<Result<Value, String>> {
     Some(Ok(text.into()))
 }
 
-/// Returns the boolean of a text, as Go's `strconv.ParseBool` does.
-/// Returns the number of a text, as Go's `strconv.ParseFloat` does. Hexadecimal numbers aren't supported.
+/// Returns the boolean of a text, as Go's `strconv.ParseBool` does. Returns the number of a text, as Go's
+/// `strconv.ParseFloat` does. Hexadecimal numbers aren't supported.
 fn double(text: &str) -> Option<f64> {
     let digits = text.bytes().any(|byte| byte.is_ascii_digit());
     let number: f64 = text.parse().ok()?;

@@ -8,8 +8,8 @@ use super::{
     program::{self, Typed},
 };
 
-/// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be of any
-/// kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
+/// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be
+/// of any kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
 /// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {
@@ -30,8 +30,8 @@ impl PolicyDeclarations {
         Self { environment, variables: None }
     }
 
-    /// Returns the variables of the match conditions of a policy, which may have parameters. Composed variables are declared by
-    /// [`Self::compose`] and [`Self::declare`].
+    /// Returns the variables of the match conditions of a policy, which may have parameters. Composed variables are
+    /// declared by [`Self::compose`] and [`Self::declare`].
     pub fn of_policy(has_parameters: bool) -> Self {
         let mut declarations = Self::of_webhook();
         if has_parameters {
@@ -88,8 +88,8 @@ impl PolicyDeclarations {
     /// Checks an expression.
     ///
     /// # Errors
-    /// The reason why Kubernetes refuses the expression: it can't be parsed, uses undeclared variables or fields, or is of another type than
-    /// expected.
+    /// The reason why Kubernetes refuses the expression: it can't be parsed, uses undeclared variables or fields, or is
+    /// of another type than expected.
     pub fn check(&self, expression: &str, expected: Expected) -> Result<(), Refusal> {
         let found = self.type_of(expression)?;
         expected.accept(&found.of).map_err(Refusal::Expression)?;
@@ -111,8 +111,8 @@ impl PolicyDeclarations {
     }
 }
 
-/// Returns the type that a composed variable has if its expression has this one: simple types, and lists and maps of them.
-/// Others are open, so that the fields of a variable aren't checked.
+/// Returns the type that a composed variable has if its expression has this one: simple types, and lists and maps of
+/// them. Others are open, so that the fields of a variable aren't checked.
 fn as_variable(of: &Type) -> Type {
     match of {
         Type::List(items) => Type::list(as_variable(items)),
@@ -127,7 +127,8 @@ fn as_variable(of: &Type) -> Type {
 pub enum Refusal {
     /// The expression can't be parsed, or has a wrong type or parts with wrong types.
     Expression(String),
-    /// No program can be made of the expression, because a literal in it can't be converted or isn't a pattern. Kubernetes calls this an internal error.
+    /// No program can be made of the expression, because a literal in it can't be converted or isn't a pattern.
+    /// Kubernetes calls this an internal error.
     Program(String),
 }
 

@@ -313,7 +313,8 @@ impl<'e> Evaluation<'e> {
         std::mem::replace(value, Ok(Value::Null)).map_err(Failure::Error)
     }
 
-    /// Returns the accumulator of the innermost loop with more entries, in place as [`Self::append`]. No key may be in it yet.
+    /// Returns the accumulator of the innermost loop with more entries, in place as [`Self::append`]. No key may be in
+    /// it yet.
     fn insert(&mut self, inserted: &'e [Expression]) -> Evaluated {
         let inserted = inserted.iter().map(|part| self.evaluate(part)).collect::<Result<Vec<_>, _>>()?;
         // The accumulator and the call.

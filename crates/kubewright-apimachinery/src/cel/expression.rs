@@ -39,8 +39,8 @@ pub(super) enum Expression {
     Map(Vec<(Expression, Element)>),
     /// Appends an item to the accumulator of the enclosing loop. `map` and `filter` do so in each iteration.
     Append(Box<Expression>),
-    /// Inserts a key and a value, or all entries of a map, into the accumulator of the enclosing loop. `transformMap` and
-    /// `transformMapEntry` do so in each iteration.
+    /// Inserts a key and a value, or all entries of a map, into the accumulator of the enclosing loop. `transformMap`
+    /// and `transformMapEntry` do so in each iteration.
     Insert(Vec<Expression>),
     Loop(Box<Loop>),
     Call(Box<Call>),
@@ -139,7 +139,8 @@ impl Expression {
         Compiler { locals: Vec::new(), messages, invalid: None }.expression(tree)
     }
 
-    /// Returns the error about the first literal in a tree that can't be converted, or that is used as a pattern and isn't one.
+    /// Returns the error about the first literal in a tree that can't be converted, or that is used as a pattern and
+    /// isn't one.
     pub(super) fn invalid_literal(tree: &IdedExpr, messages: bool) -> Result<Option<String>, String> {
         let mut compiler = Compiler { locals: Vec::new(), messages, invalid: None };
         compiler.expression(tree)?;

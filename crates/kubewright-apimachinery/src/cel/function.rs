@@ -140,7 +140,8 @@ fn is_transparent(function: &str) -> bool {
     matches!(function, "dyn" | "optional.of" | "or" | "orValue")
 }
 
-/// Calls a function that `kube-cel` lacks, or that has another result there. `None` if it is another one, or has no overload for these values.
+/// Calls a function that `kube-cel` lacks, or that has another result there. `None` if it is another one, or has no
+/// overload for these values.
 fn own(name: &str, method: bool, values: &[Value]) -> Option<Evaluated> {
     let known = quantity::call(name, values).or_else(|| address::call(name, values));
     known.or_else(|| match values {

@@ -1,11 +1,12 @@
-//! Literals that the parser refuses, although they are valid (cel-spec, *Values*): triple-quoted strings with quotes in them, raw bytes with
-//! backslashes, and negative hexadecimal numbers.
+//! Literals that the parser refuses, although they are valid (cel-spec, *Values*): triple-quoted strings with quotes in
+//! them, raw bytes with backslashes, and negative hexadecimal numbers.
 
 use std::borrow::Cow;
 
 use super::nesting::end_of_string;
 
-/// Returns an expression in which these literals are replaced by equal ones. The rest keeps its place if the new literal isn't longer.
+/// Returns an expression in which these literals are replaced by equal ones. The rest keeps its place if the new
+/// literal isn't longer.
 pub(super) fn simplify(text: &str) -> Cow<'_, str> {
     if !["\"\"\"", "'''", "-0x", "br", "bR", "Br", "BR"].iter().any(|part| text.contains(part)) {
         return text.into();

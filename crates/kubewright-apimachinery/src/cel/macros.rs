@@ -1,8 +1,8 @@
 //! Macros that the parser leaves as calls, and their expansion: comprehensions with two variables, macros of optional
 //! values, and `sortBy`.
 //!
-//! The expansions are cel-go's (`ext/comprehensions.go`, `ext/lists.go`, `cel/library.go`), since costs count their parts.
-//! The checker sees the calls, because only these are in the text.
+//! The expansions are cel-go's (`ext/comprehensions.go`, `ext/lists.go`, `cel/library.go`), since costs count their
+//! parts. The checker sees the calls, because only these are in the text.
 
 use std::borrow::Cow;
 
@@ -53,7 +53,8 @@ pub(super) enum Macro {
 }
 
 impl Macro {
-    /// Returns the macro that a call uses, with its target. A call with another number of arguments is one of a function.
+    /// Returns the macro that a call uses, with its target. A call with another number of arguments is one of a
+    /// function.
     pub(super) fn of(call: &CallExpr) -> Option<(Self, &IdedExpr)> {
         let found = match (call.func_name.as_str(), call.args.len()) {
             ("all", 3) => Self::All,
@@ -89,8 +90,8 @@ impl Macro {
     }
 }
 
-/// Returns an expression in which what only the parser takes for a macro has another name of the same length: `existsOne` with one
-/// variable.
+/// Returns an expression in which what only the parser takes for a macro has another name of the same length:
+/// `existsOne` with one variable.
 pub(super) fn without_parsers_own(text: &str) -> Cow<'_, str> {
     if !text.contains(EXISTS_ONE) {
         return text.into();
@@ -116,8 +117,8 @@ pub(super) fn name_in_text(function: &str) -> &str {
     if function == UNKNOWN_EXISTS_ONE { EXISTS_ONE } else { function }
 }
 
-/// Returns the arguments of `cel.bind`: the variable, its value, and the expression that it is for. The evaluator knows it everywhere, the
-/// checker where it is enabled.
+/// Returns the arguments of `cel.bind`: the variable, its value, and the expression that it is for. The evaluator knows
+/// it everywhere, the checker where it is enabled.
 pub(super) fn binding(call: &CallExpr) -> Option<&[IdedExpr; 3]> {
     let is_cel = matches!(call.target.as_deref(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if name == CEL);
     if is_cel && call.func_name == BIND { call.args.as_array() } else { None }
@@ -236,8 +237,8 @@ fn of_entry(entry: &EntryExpr) -> usize {
     }
 }
 
-/// A comprehension with two variables: the index and the item of a list, or the key and the value of a map. With one, it has the item of a
-/// list or the key of a map.
+/// A comprehension with two variables: the index and the item of a list, or the key and the value of a map. With one,
+/// it has the item of a list or the key of a map.
 fn comprehension(
     found: Macro,
     range: IdedExpr,
@@ -292,7 +293,8 @@ fn comprehension(
     }))
 }
 
-/// `target.hasValue() ? optional.of(<bound>) : optional.none()`. `optFlatMap` has the bound expression in place of `optional.of`.
+/// `target.hasValue() ? optional.of(<bound>) : optional.none()`. `optFlatMap` has the bound expression in place of
+/// `optional.of`.
 fn optional(found: Macro, target: IdedExpr, variable: String, mut arguments: Vec<IdedExpr>) -> Expr {
     let value = method(target.clone(), "value", vec![]);
     let bound = bound(variable, value, arguments.pop().unwrap_or_default());

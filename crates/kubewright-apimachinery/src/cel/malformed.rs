@@ -1,8 +1,8 @@
 //! Rejects an expression with many syntax errors before it is parsed.
 //!
-//! The parser recovers from each syntax error, and reads far ahead to do so: an expression with thousands of commas or emojis in a row takes
-//! seconds. cel-go's parser stops after 30 misplaced tokens, or 100 characters that begin no token. This module counts a lower bound of both, in
-//! one pass over the text.
+//! The parser recovers from each syntax error, and reads far ahead to do so: an expression with thousands of commas or
+//! emojis in a row takes seconds. cel-go's parser stops after 30 misplaced tokens, or 100 characters that begin no
+//! token. This module counts a lower bound of both, in one pass over the text.
 
 use super::nesting::end_of_string;
 

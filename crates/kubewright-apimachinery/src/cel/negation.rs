@@ -1,12 +1,12 @@
-//! Repeated negations, of which the parser takes any number for one, although two cancel each other out (cel-spec, *Values*). It also reads what follows
-//! twice if their number is even, which takes exponential time if they nest.
+//! Repeated negations, of which the parser takes any number for one, although two cancel each other out (cel-spec,
+//! *Values*). It also reads what follows twice if their number is even, which takes exponential time if they nest.
 
 use std::borrow::Cow;
 
 use super::nesting::end_of_string;
 
-/// Returns an expression in which each run of `!` or of `-` before an operand has at most one of them. The others are replaced by blanks, so that
-/// everything stays at its place.
+/// Returns an expression in which each run of `!` or of `-` before an operand has at most one of them. The others are
+/// replaced by blanks, so that everything stays at its place.
 pub(super) fn simplify(text: &str) -> Cow<'_, str> {
     let bytes = text.as_bytes();
     let mut blanks = Vec::new();

@@ -10,7 +10,8 @@ const LENGTH_LIMIT: usize = 100_000;
 /// The maximum depth of an expression, as in cel-go.
 const DEPTH_LIMIT: usize = 250;
 
-/// Rejects an expression that is too long or too deep. Returns an upper bound of the depth to which the parser recurses.
+/// Rejects an expression that is too long or too deep. Returns an upper bound of the depth to which the parser
+/// recurses.
 pub(super) fn check(text: &str) -> Result<usize, String> {
     let length = text.chars().count();
     if length > LENGTH_LIMIT {
@@ -22,8 +23,8 @@ pub(super) fn check(text: &str) -> Result<usize, String> {
     Ok(openings(text))
 }
 
-/// Returns the number of openings of parentheses and conditionals, also of those in strings and comments: after a malformed string, the
-/// parser reads on behind its quote.
+/// Returns the number of openings of parentheses and conditionals, also of those in strings and comments: after a
+/// malformed string, the parser reads on behind its quote.
 fn openings(text: &str) -> usize {
     text.bytes().filter(|byte| matches!(byte, b'(' | b'[' | b'{' | b'?')).count()
 }

@@ -154,8 +154,8 @@ impl PolicyOutput {
     }
 }
 
-/// The evaluation of several expressions with the same variables and one cost budget. Composed variables are evaluated at
-/// most once.
+/// The evaluation of several expressions with the same variables and one cost budget. Composed variables are evaluated
+/// at most once.
 #[derive(Debug)]
 pub struct PolicySession<'a> {
     variables: &'a [(&'a str, cel::Value)],

@@ -1,7 +1,7 @@
 //! The places of the parts of an expression in its text.
 //!
-//! The parser doesn't tell them, so the tree is visited in the order of the text, and each part is found as the next token that it
-//! begins with. What isn't found only makes a message point at a wrong place.
+//! The parser doesn't tell them, so the tree is visited in the order of the text, and each part is found as the next
+//! token that it begins with. What isn't found only makes a message point at a wrong place.
 
 /// The tokens of a text, and a cursor.
 #[derive(Debug)]

@@ -32,8 +32,8 @@ const UNPARSABLE: &str = "the expression cannot be parsed";
 #[derive(Debug)]
 pub(crate) struct Typed {
     pub(crate) of: Type,
-    /// The error about a literal that can't be converted, or that isn't a pattern although it is used as one. Kubernetes makes a program of
-    /// an expression after it has checked its type, and only finds these errors then.
+    /// The error about a literal that can't be converted, or that isn't a pattern although it is used as one.
+    /// Kubernetes makes a program of an expression after it has checked its type, and only finds these errors then.
     pub(crate) invalid_literal: Option<String>,
 }
 

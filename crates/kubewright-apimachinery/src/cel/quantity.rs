@@ -164,8 +164,8 @@ fn decimal_integer(whole: &str, fraction: &str, exponent: i32) -> Option<Scaled>
     Some(Scaled { value: format!("0{whole}{fraction}").parse().ok()?, exponent })
 }
 
-/// Returns the integer by which Go represents a quantity with a binary suffix and without a sign. The others are too large,
-/// by a rough rule.
+/// Returns the integer by which Go represents a quantity with a binary suffix and without a sign. The others are too
+/// large, by a rough rule.
 fn binary_integer(whole: &str, fraction: &str, exponent: i32) -> Option<Scaled> {
     let places = usize::try_from(exponent * 3 / 10).ok()? + 1;
     if !fraction.is_empty() || length(whole) + places > 15 {

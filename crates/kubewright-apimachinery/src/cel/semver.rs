@@ -1,5 +1,5 @@
-//! Versions of Kubernetes' library (`k8s.io/apiserver/pkg/cel/library/semverlib.go`) that are written in a lax form, and
-//! normalized first.
+//! Versions of Kubernetes' library (`k8s.io/apiserver/pkg/cel/library/semverlib.go`) that are written in a lax form,
+//! and normalized first.
 
 use kube_cel::cel::Value;
 
@@ -18,7 +18,8 @@ pub(super) fn call(function: &str, values: &[Value]) -> Option<Evaluated> {
     })
 }
 
-/// Returns a version with three numbers, without `v` and leading zeros. `None` if it has fewer numbers and more than numbers.
+/// Returns a version with three numbers, without `v` and leading zeros. `None` if it has fewer numbers and more than
+/// numbers.
 fn normalized(text: &str) -> Option<String> {
     let parts: Vec<_> = text.strip_prefix('v').unwrap_or(text).splitn(3, '.').collect();
     if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {

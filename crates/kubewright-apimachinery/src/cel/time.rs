@@ -19,7 +19,8 @@ pub(super) fn from_seconds(seconds: i64) -> Option<Value> {
     Some(Value::Timestamp(time.fixed_offset()))
 }
 
-/// Reads a timestamp as Go's `time.Parse` does in the format `RFC3339`: hours may have one digit, and fractions a comma.
+/// Reads a timestamp as Go's `time.Parse` does in the format `RFC3339`: hours may have one digit, and fractions a
+/// comma.
 pub(crate) fn timestamp(text: &str) -> Option<Value> {
     fn number(text: &mut &str, digits: usize) -> Option<u32> {
         let (number, rest) = text.split_at_checked(digits)?;

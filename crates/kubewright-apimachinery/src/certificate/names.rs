@@ -1,5 +1,5 @@
-//! The alternative names of certificates
-//! ([RFC 5280, section 4.2.1.6](https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.6)).
+//! The alternative names of certificates ([RFC 5280, section
+//! 4.2.1.6](https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.6)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -21,8 +21,8 @@ pub struct CertificateTemplate {
     pub subject: Vec<u8>,
     /// The `SubjectPublicKeyInfo`, in DER.
     pub public_key_info: Vec<u8>,
-    /// The usages of the key, by the numbers of their bits in `KeyUsage`: 0 is `digitalSignature`, 8 `decipherOnly`. Without
-    /// any, they aren't restricted.
+    /// The usages of the key, by the numbers of their bits in `KeyUsage`: 0 is `digitalSignature`, 8 `decipherOnly`.
+    /// Without any, they aren't restricted.
     pub key_usages: Vec<u8>,
     /// The purposes of the key as object identifiers. Without any, they aren't restricted.
     pub extended_key_usages: Vec<Vec<u64>>,
@@ -31,8 +31,8 @@ pub struct CertificateTemplate {
 }
 
 impl CertificateTemplate {
-    /// Returns the certificate in DER, issued by the authority whose `Name` is `issuer` in DER. `sign` signs a text with the
-    /// authority's key by `algorithm`, the content of an `AlgorithmIdentifier`.
+    /// Returns the certificate in DER, issued by the authority whose `Name` is `issuer` in DER. `sign` signs a text
+    /// with the authority's key by `algorithm`, the content of an `AlgorithmIdentifier`.
     ///
     /// # Errors
     /// Those of `sign`.

@@ -1,5 +1,5 @@
-//! JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): objects are merged, null removes, all other values
-//! replace.
+//! JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): objects are merged, null removes, all other
+//! values replace.
 
 use serde_json::{Map, Value};
 

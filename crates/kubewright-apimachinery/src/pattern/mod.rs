@@ -1,7 +1,8 @@
 //! Regular expressions in the syntax of Go's `regexp`, which Kubernetes uses.
 //!
 //! The syntax is nearly that of the `regex` crate. The relevant differences are translated: `\d`, `\w`, `\s` and `\b`
-//! match only ASCII characters, and `[`, `&` and `~` have no special meaning within a class. What Go refuses is refused with its words.
+//! match only ASCII characters, and `[`, `&` and `~` have no special meaning within a class. What Go refuses is refused
+//! with its words.
 
 mod syntax;
 

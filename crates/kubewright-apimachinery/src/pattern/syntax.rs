@@ -1,5 +1,5 @@
-//! The syntax of Go's regular expressions, to report the same errors
-//! (<https://pkg.go.dev/regexp/syntax>; the errors are those of Go 1.26 with its flag `Perl`).
+//! The syntax of Go's regular expressions, to report the same errors (<https://pkg.go.dev/regexp/syntax>; the errors
+//! are those of Go 1.26 with its flag `Perl`).
 //!
 //! Only what Go refuses because of its size isn't found here: an expression that is too large or nested too deeply.
 
@@ -137,8 +137,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Repeats the last item. The operator is from `start` to the present place, and `before` is where a repetition directly before it
-    /// starts.
+    /// Repeats the last item. The operator is from `start` to the present place, and `before` is where a repetition
+    /// directly before it starts.
     fn repeat(&mut self, start: &'a str, before: Option<&'a str>, count: u64) -> Parsed<'a> {
         self.rest = self.rest.strip_prefix('?').unwrap_or(self.rest);
         let operator = up_to(start, self.rest);
@@ -283,8 +283,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Reads the counts of a repetition such as `{2,5}`: the minimum, the maximum, and the rest of the text. Returns `None` if the brace doesn't begin a
-/// repetition, but is a literal.
+/// Reads the counts of a repetition such as `{2,5}`: the minimum, the maximum, and the rest of the text. Returns `None`
+/// if the brace doesn't begin a repetition, but is a literal.
 fn counts(text: &str) -> Option<(u64, Option<u64>, &str)> {
     let (counts, _) = text.strip_prefix('{')?.split_once('}')?;
     let rest = &text[counts.len() + 2..];

@@ -7,8 +7,8 @@ use super::{Additional, Node, Schema};
 
 /// Sets absent fields to the default of their schema, at every depth.
 ///
-/// A null that is not allowed is replaced by the default, if there is one. A default beside a reference applies; a default
-/// inside the referenced definition does not.
+/// A null that is not allowed is replaced by the default, if there is one. A default beside a reference applies; a
+/// default inside the referenced definition does not.
 pub fn default(node: Node<'_>, object: &mut Value) {
     visit(true, node, object);
 }

@@ -7,7 +7,8 @@ use std::{
 
 use super::Schema;
 
-/// Named schemas that others refer to, such as `io.k8s.api.core.v1.PodSpec`. They can be built when they are first asked for.
+/// Named schemas that others refer to, such as `io.k8s.api.core.v1.PodSpec`. They can be built when they are first
+/// asked for.
 #[derive(Debug)]
 pub struct Definitions {
     schemas: HashMap<Arc<str>, OnceLock<Box<Schema>>>,

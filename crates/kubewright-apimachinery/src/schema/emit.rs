@@ -15,8 +15,8 @@ pub fn openapi_v3(schema: &Schema) -> Value {
 /// Returns the schema in OpenAPI v2, as an entry of `definitions` or a part of one.
 ///
 /// Constraints that v2 can't express are omitted, so that clients accept everything that the server accepts:
-/// combinations, defaults, and the structure and types of values that may be null or have unknown fields. Of a kind with unknown
-/// fields, nothing is left but its name.
+/// combinations, defaults, and the structure and types of values that may be null or have unknown fields. Of a kind
+/// with unknown fields, nothing is left but its name.
 pub fn openapi_v2(schema: &Schema) -> Value {
     if schema.preserve_unknown && !schema.group_version_kind.is_empty() {
         let group_version_kind = schema.group_version_kind.clone();
@@ -127,8 +127,8 @@ impl Dialect {
         self == Self::V2 && (schema.nullable || schema.preserve_unknown)
     }
 
-    /// Returns the required fields. v2 clients don't know null, so they must not require a declared field that may be null,
-    /// nor any field if the undeclared ones may be.
+    /// Returns the required fields. v2 clients don't know null, so they must not require a declared field that may be
+    /// null, nor any field if the undeclared ones may be.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
         let is_known = self == Self::V2 && !self.is_open(schema);
         let may_be_null = move |field: &String| schema.properties.get(field).is_some_and(|field| field.nullable);
@@ -137,8 +137,8 @@ impl Dialect {
     }
 }
 
-/// Adds the types of a value that is an integer or a string, unless `anyOf` has them there already, or that of the first part of
-/// `allOf`.
+/// Adds the types of a value that is an integer or a string, unless `anyOf` has them there already, or that of the
+/// first part of `allOf`.
 fn either_type(out: &mut Out) {
     let either = json!([{"type": "integer"}, {"type": "string"}]);
     if out.0.get("anyOf") == Some(&either) || out.0.get("allOf").is_some_and(|all| all[0].get("anyOf") == Some(&either))
@@ -155,8 +155,8 @@ fn either_type(out: &mut Out) {
     }
 }
 
-/// Returns whether v2 clients must not know the type of a value: it may be null, an object with unknown fields, or a list
-/// without a schema of its items, which they can't read.
+/// Returns whether v2 clients must not know the type of a value: it may be null, an object with unknown fields, or a
+/// list without a schema of its items, which they can't read.
 fn is_untyped(schema: &Schema) -> bool {
     schema.nullable
         || schema.preserve_unknown && matches!(schema.kind, Some(Kind::Object | Kind::Array))

@@ -2,8 +2,8 @@
 //!
 //! A [`Trace`] contains the triggers of a reconcile (with the changed fields), its reads and writes, its outcome, and
 //! when the key is due again. An operator serves traces as JSON at `/debug/traces` on the port of its probes, and
-//! `kubewright explain`, which may have been built with another version, reads them: unknown fields are ignored, missing
-//! fields have their defaults, and unknown variants of an enum are `Unknown`.
+//! `kubewright explain`, which may have been built with another version, reads them: unknown fields are ignored,
+//! missing fields have their defaults, and unknown variants of an enum are `Unknown`.
 //!
 //! [`Display`](std::fmt::Display) formats traces and pages as lines, one for each run; [`KeyPage::explain`] formats the
 //! latest run and the current state of a key as sentences. Both consist of the same clauses.

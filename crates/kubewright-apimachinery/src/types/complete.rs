@@ -11,8 +11,8 @@ impl Types {
         self.complete_as(self.get(ty), false, value);
     }
 
-    /// Like [`Self::complete`], for an object that is about to be stored: an empty list or map that Go always writes becomes null, since
-    /// it is read as such from the store.
+    /// Like [`Self::complete`], for an object that is about to be stored: an empty list or map that Go always writes
+    /// becomes null, since it is read as such from the store.
     pub fn complete_stored(&self, ty: TypeId, value: &mut Value) {
         self.complete_as(self.get(ty), true, value);
     }

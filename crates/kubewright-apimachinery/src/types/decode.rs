@@ -21,13 +21,13 @@ const WRONG_LIMIT: usize = 100;
 pub struct Decoded {
     /// The paths of the removed fields, which the type doesn't declare: `spec.foo`, `spec.containers[0].foo`.
     pub unknown: Vec<String>,
-    /// Whether there was an empty list or map outside of the metadata, which Go distinguishes from an absent one until the object is
-    /// stored.
+    /// Whether there was an empty list or map outside of the metadata, which Go distinguishes from an absent one until
+    /// the object is stored.
     pub has_empty: bool,
 }
 
-/// The error that values of an object have wrong types, in the words of Go's decoder, such as `json: cannot unmarshal string
-/// into Go struct field DeploymentSpec.spec.replicas of type int32`.
+/// The error that values of an object have wrong types, in the words of Go's decoder, such as
+/// `json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32`.
 ///
 /// Go reports one of several values. The text of this error is about the first by the order of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,9 +72,10 @@ impl Types {
     ///
     /// * Fields that the struct doesn't declare are removed and reported.
     /// * Times, quantities, base64 and numbers get their canonical form.
-    /// * A field that is null, or empty and not required, is removed: Go doesn't distinguish it from an absent one, unless
-    ///   it is a pointer or marked as `empty`. A null in a list or map becomes the zero value.
-    /// * An empty list or map that Go writes even if it is empty is kept, until the object is [stored](Types::complete_stored).
+    /// * A field that is null, or empty and not required, is removed: Go doesn't distinguish it from an absent one,
+    ///   unless it is a pointer or marked as `empty`. A null in a list or map becomes the zero value.
+    /// * An empty list or map that Go writes even if it is empty is kept, until the object is
+    ///   [stored](Types::complete_stored).
     ///
     /// Fields that Go writes although they were not sent are not added. [`Types::complete`] does this.
     ///

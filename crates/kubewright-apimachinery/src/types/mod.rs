@@ -241,7 +241,8 @@ impl Type {
         &self.shape
     }
 
-    /// Returns whether the type is a list that is a message of its own in protobuf, where other lists are repeated fields.
+    /// Returns whether the type is a list that is a message of its own in protobuf, where other lists are repeated
+    /// fields.
     pub fn is_message(&self) -> bool {
         self.message
     }

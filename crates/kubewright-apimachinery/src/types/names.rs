@@ -1,11 +1,11 @@
-//! The fields of a struct by their names: a hash table without allocations, since each field of each object is looked up
-//! several times in a request.
+//! The fields of a struct by their names: a hash table without allocations, since each field of each object is looked
+//! up several times in a request.
 
 /// The indices of fields, by a hash of their names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Each index is at the place of its hash or, if others have it, at the next free one. A power of two in length; at least half
-    /// of it is free.
+    /// Each index is at the place of its hash or, if others have it, at the next free one. A power of two in length; at
+    /// least half of it is free.
     places: Box<[u16]>,
 }
 

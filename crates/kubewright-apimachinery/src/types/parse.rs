@@ -13,8 +13,8 @@
 //!   `list=atomic`, `list=set`, `list=map:KEY,…`, `map=atomic`, `map=granular`, `patch=STRATEGY,…`, `key=KEY`,
 //!   `default=JSON`, `empty` for a list that counts as present if it is empty
 //!
-//! A type is `string`, `bool`, `int32`, `int64`, `float64`, `bytes`, `uid`, `any`, a name in the same package, or a full
-//! name; `*` before it marks a pointer, `[]` a list, `map[KEY]` a map.
+//! A type is `string`, `bool`, `int32`, `int64`, `float64`, `bytes`, `uid`, `any`, a name in the same package, or a
+//! full name; `*` before it marks a pointer, `[]` a list, `map[KEY]` a map.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -1,13 +1,13 @@
-//! Reading of values that are parsed already, as the result of a strategic merge patch is: the same values fit as those that are read from text
-//! (`Types::decode`), but the errors are others.
+//! Reading of values that are parsed already, as the result of a strategic merge patch is: the same values fit as those
+//! that are read from text (`Types::decode`), but the errors are others.
 
 use serde_json::Value;
 
 use super::{Shape, Type, TypeId, Types};
 
 impl Types {
-    /// Returns why a value can't be read, in the words of Go's `DefaultUnstructuredConverter`. `None` if it can be read, or if the types that
-    /// read themselves, such as times and quantities, have an error of their own.
+    /// Returns why a value can't be read, in the words of Go's `DefaultUnstructuredConverter`. `None` if it can be
+    /// read, or if the types that read themselves, such as times and quantities, have an error of their own.
     pub fn unrestorable(&self, ty: TypeId, value: &Value) -> Option<String> {
         let ty = self.get(ty);
         let from = kind_of(value)?;

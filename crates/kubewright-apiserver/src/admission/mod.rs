@@ -1,6 +1,5 @@
-//! Admission by webhooks
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>) and by policies
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>).
+//! Admission by webhooks (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>)
+//! and by policies (<https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>).
 //!
 //! Mutating webhooks are called one after the other and may change the object. Validating webhooks are called
 //! concurrently and may only deny the request. In either phase, policies precede webhooks. The strategies of the

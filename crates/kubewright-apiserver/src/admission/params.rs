@@ -29,8 +29,8 @@ impl ParamKind {
     }
 }
 
-/// Returns the parameters with which a policy is evaluated for a binding. A policy without parameters is evaluated once,
-/// with `None`.
+/// Returns the parameters with which a policy is evaluated for a binding. A policy without parameters is evaluated
+/// once, with `None`.
 ///
 /// # Errors
 /// If the reference can't be resolved, or finds nothing and requires parameters.
@@ -52,7 +52,8 @@ pub(super) async fn collect(
     Ok(loaded.iter().map(|stored| Some(shown(resource, &stored.value()))).collect())
 }
 
-/// Returns a parameter as policies see it. Kubernetes reads those of built-in kinds from a cache without types and owners.
+/// Returns a parameter as policies see it. Kubernetes reads those of built-in kinds from a cache without types and
+/// owners.
 fn shown(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
     let mut served = codec::to_served(resource, stored);
     if !resource.schema.custom {

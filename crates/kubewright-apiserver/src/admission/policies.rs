@@ -66,8 +66,8 @@ impl Policies {
         }
     }
 
-    /// Returns whether any policy may match a request for this resource. Without bindings this is a single load for each
-    /// phase.
+    /// Returns whether any policy may match a request for this resource. Without bindings this is a single load for
+    /// each phase.
     pub(super) fn may_match(&self, resource: &Resource) -> bool {
         [&self.mutating, &self.validating].iter().any(|index| !index.read().bindings.is_empty())
             && resource.strategy.is_admitted()

@@ -82,8 +82,8 @@ impl Reinvocation {
         self.required = true;
     }
 
-    /// Begins the second round, in which only repeated invocations are made. Returns false if nothing has changed, so that
-    /// there is none.
+    /// Begins the second round, in which only repeated invocations are made. Returns false if nothing has changed, so
+    /// that there is none.
     pub(super) fn begin_second_round(&mut self) -> bool {
         self.second = Some(std::mem::take(&mut self.repeatable));
         self.required
@@ -425,8 +425,8 @@ impl Review {
         Ok(())
     }
 
-    /// Checks that the schema of the object is known, as an apply configuration needs. Kubernetes doesn't know those of objects that only
-    /// subresources take.
+    /// Checks that the schema of the object is known, as an apply configuration needs. Kubernetes doesn't know those of
+    /// objects that only subresources take.
     fn has_type(&self, mutation: &Mutation) -> Result<(), String> {
         let (Mutation::ApplyConfiguration(_), Some((group, version, kind))) =
             (mutation, &self.attributes.subresource_kind)
@@ -443,7 +443,8 @@ impl Review {
         ))
     }
 
-    /// Returns the error about a built-in kind that was patched in another version than the request's, which Kubernetes can't convert.
+    /// Returns the error about a built-in kind that was patched in another version than the request's, which Kubernetes
+    /// can't convert.
     fn unconverted(&self, patched: &Resource) -> Option<String> {
         let Resource { group, version, kind, .. } = &*self.attributes.resource;
         if patched.schema.custom || (&patched.group, &patched.version) == (group, version) {

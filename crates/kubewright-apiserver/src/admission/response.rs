@@ -37,8 +37,8 @@ pub(super) enum CallError {
     Denied { status: Status, warnings: Vec<String>, annotations: Vec<(String, String)> },
 }
 
-/// Parses the response to the review with this version and UID. Responses of the older version need neither a version nor
-/// a UID nor the type of a patch.
+/// Parses the response to the review with this version and UID. Responses of the older version need neither a version
+/// nor a UID nor the type of a patch.
 pub(super) fn read(name: &str, reviewed: &str, uid: &str, phase: Phase, body: &[u8]) -> Result<Allowed, CallError> {
     let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
     let review =

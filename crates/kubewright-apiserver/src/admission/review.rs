@@ -138,8 +138,8 @@ impl Review {
     /// Evaluates the mutating policies and calls the mutating webhooks, one after the other, and returns the changed
     /// object. A deletion has no object.
     ///
-    /// If the object was changed, there is a second round, as in Kubernetes: `plugins`, which the caller has already run
-    /// once, and then the policies and webhooks with a reinvocation policy if the object has changed after them.
+    /// If the object was changed, there is a second round, as in Kubernetes: `plugins`, which the caller has already
+    /// run once, and then the policies and webhooks with a reinvocation policy if the object has changed after them.
     pub(crate) async fn mutate(
         &self,
         object: Option<Value>,

@@ -49,7 +49,8 @@ impl Rule {
     }
 }
 
-/// Matches a pattern of resources: `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) and `*/*` (everything).
+/// Matches a pattern of resources: `pods`, `pods/status`, `pods/*`, `*/status`, `*` (no subresources) and `*/*`
+/// (everything).
 fn pattern_matches(pattern: &str, plural: &str, subresource: &str) -> bool {
     let (resource, below) = pattern.split_once('/').unwrap_or((pattern, ""));
     (resource == "*" || resource == plural) && (below == "*" || below == subresource)

@@ -44,7 +44,8 @@ impl<'a> WebhookAudit<'a> {
         self.audit.annotate(&key, &self.one.webhook.name);
     }
 
-    /// Records that the failure of a validating webhook was ignored. `index` is its position among those that were called.
+    /// Records that the failure of a validating webhook was ignored. `index` is its position among those that were
+    /// called.
     pub(super) fn validation_failed_open(self, index: usize) {
         let key = self.key("failed-open.validating.webhook.admission.k8s.io", index);
         self.audit.annotate(&key, &self.one.webhook.name);

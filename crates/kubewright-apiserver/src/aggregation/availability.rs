@@ -36,8 +36,8 @@ impl Availability {
 
 impl Aggregation {
     /// Checks whether the server of an APIService can be reached: its Service and endpoints exist, and it answers a
-    /// request for the resources of its version within five seconds. Returns `None` if no APIService of this name names a
-    /// Service.
+    /// request for the resources of its version within five seconds. Returns `None` if no APIService of this name names
+    /// a Service.
     pub async fn check(&self, name: &str) -> Option<Availability> {
         let service = self.services.get(name)?;
         let remote = service.remote.as_ref()?;

@@ -56,7 +56,8 @@ const TOKEN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 impl Aggregation {
-    /// Sends a request of an authorized user to the server of an APIService. Errors are in plain text, as in Kubernetes.
+    /// Sends a request of an authorized user to the server of an APIService. Errors are in plain text, as in
+    /// Kubernetes.
     pub(crate) async fn forward(&self, service: &ApiService, user: &UserInfo, parts: Parts, body: Bytes) -> Response {
         let Some(remote) = service.remote.as_ref().filter(|_| service.is_available) else {
             return unavailable("service unavailable");

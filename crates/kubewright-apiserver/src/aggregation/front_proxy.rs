@@ -13,8 +13,8 @@ use crate::certificate_authority::distinguished_name;
 /// The common name of the client certificate.
 pub(crate) const CLIENT_NAME: &str = "front-proxy-client";
 
-/// The certificate authority of the front proxy, which isn't that of users, and its client certificate. Generated when first
-/// used, and never stored: the server publishes it at each start.
+/// The certificate authority of the front proxy, which isn't that of users, and its client certificate. Generated when
+/// first used, and never stored: the server publishes it at each start.
 #[derive(Default)]
 pub(crate) struct FrontProxy(OnceLock<Result<Identity, Error>>);
 

@@ -3,8 +3,8 @@
 //!
 //! The strategy of APIServices maintains the list of [`ApiServices`]. A request below the path of a version whose
 //! APIService names a Service is authenticated and authorized here, and then sent to that Service with the user in
-//! headers, over a connection with the certificate of the front proxy. Discovery and OpenAPI of such versions are read from
-//! their servers when a client asks for them, and kept for a short time.
+//! headers, over a connection with the certificate of the front proxy. Discovery and OpenAPI of such versions are read
+//! from their servers when a client asks for them, and kept for a short time.
 //!
 //! Nothing runs in the background. Whoever runs the server calls [`Aggregation::check`] when something has changed, and
 //! from time to time, and writes the result to the status of the APIService.

@@ -1,4 +1,5 @@
-//! The form of events in the log (<https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Event>).
+//! The form of events in the log
+//! (<https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/#audit-k8s-io-v1-Event>).
 
 use std::collections::BTreeMap;
 

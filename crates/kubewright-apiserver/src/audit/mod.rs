@@ -1,8 +1,8 @@
 //! The audit log: a record of requests, as a policy selects them
 //! (<https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>).
 //!
-//! [`policy`] decides what is recorded of a request, [`record`] collects it while the request is handled, and [`event`] is its form
-//! in the log. A server without a log spends nothing on it.
+//! [`policy`] decides what is recorded of a request, [`record`] collects it while the request is handled, and [`event`]
+//! is its form in the log. A server without a log spends nothing on it.
 
 mod event;
 mod policy;
@@ -23,8 +23,9 @@ pub struct AuditLog {
 
 impl AuditLog {
     /// Creates a log that writes each event as one line of JSON (`Event` of `audit.k8s.io/v1`), with one call of
-    /// [`Write::write_all`], before the request goes on, as kube-apiserver does with `--audit-log-path`. At the levels `Request` and
-    /// `RequestResponse` it contains whole objects, also Secrets and tokens. An event that can't be written is lost, and an error is logged.
+    /// [`Write::write_all`], before the request goes on, as kube-apiserver does with `--audit-log-path`. At the levels
+    /// `Request` and `RequestResponse` it contains whole objects, also Secrets and tokens. An event that can't be
+    /// written is lost, and an error is logged.
     pub fn new(policy: AuditPolicy, sink: impl Write + Send + 'static) -> Self {
         Self { policy, sink: Mutex::new(Box::new(sink)) }
     }

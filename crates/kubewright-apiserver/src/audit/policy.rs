@@ -31,8 +31,8 @@ pub(crate) enum Stage {
     Panic,
 }
 
-/// A policy of an [`AuditLog`](super::AuditLog): rules that select how much is recorded of a request. The first rule that matches counts;
-/// a request that matches none isn't recorded.
+/// A policy of an [`AuditLog`](super::AuditLog): rules that select how much is recorded of a request. The first rule
+/// that matches counts; a request that matches none isn't recorded.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuditPolicy {

@@ -247,7 +247,8 @@ impl AuditContext {
         self.write(Stage::Panic);
     }
 
-    /// Records that a response has begun which lasts as long as the client wants. Its end is recorded when the result is dropped.
+    /// Records that a response has begun which lasts as long as the client wants. Its end is recorded when the result
+    /// is dropped.
     pub(crate) fn start_response(self) -> EndOfResponse {
         self.write(Stage::ResponseStarted);
         EndOfResponse(self)

@@ -5,8 +5,7 @@ use kubewright_apimachinery::status::Status;
 use super::user::UserInfo;
 
 /// The attributes of a request that authorization checks, either for an object or a collection, or for a non-resource
-/// path
-/// (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes>).
+/// path (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes>).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attributes {
     /// The verb: `get`, `list`, `create`, …; for a non-resource path, the method in lower case.

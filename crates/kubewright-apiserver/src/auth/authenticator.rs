@@ -74,8 +74,8 @@ impl Authenticator {
     }
 
     /// Returns the user of a request: that of its connection, otherwise that of its bearer token, otherwise
-    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols. If the token is kept in a Secret, the Secret is
-    /// returned, too.
+    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols. If the token is kept
+    /// in a Secret, the Secret is returned, too.
     ///
     /// # Errors
     /// Returns 401 for invalid credentials.

@@ -29,8 +29,8 @@ impl ClientCertificates {
         self.0.is_empty()
     }
 
-    /// Returns the user of a certificate, which comes with the certificates of intermediate authorities: its common name,
-    /// in the groups of its organizations. The handshake must have verified that the peer holds the key.
+    /// Returns the user of a certificate, which comes with the certificates of intermediate authorities: its common
+    /// name, in the groups of its organizations. The handshake must have verified that the peer holds the key.
     ///
     /// # Errors
     /// If no chain leads to a trusted authority, or the certificate has no common name.

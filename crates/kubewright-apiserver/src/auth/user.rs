@@ -49,13 +49,14 @@ impl UserInfo {
         Self::new("system:admin", [MASTERS, AUTHENTICATED])
     }
 
-    /// Gives the user unrestricted access, whatever its name and groups. Webhooks, policies and extension API servers see the name and
-    /// the groups only. For parts of the cluster that run in the process of the API server.
+    /// Gives the user unrestricted access, whatever its name and groups. Webhooks, policies and extension API servers
+    /// see the name and the groups only. For parts of the cluster that run in the process of the API server.
     pub fn unrestricted(self) -> Self {
         Self { is_unrestricted: true, ..self }
     }
 
-    /// Hides the user's requests from webhooks and admission policies. For what Kubernetes' API server writes in its storage directly.
+    /// Hides the user's requests from webhooks and admission policies. For what Kubernetes' API server writes in its
+    /// storage directly.
     pub fn without_admission(self) -> Self {
         Self { skips_admission: true, ..self }
     }

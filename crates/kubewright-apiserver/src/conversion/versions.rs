@@ -59,13 +59,15 @@ impl Versions {
         self.definition.schemas.get(api_version)
     }
 
-    /// Returns whether an object was written with the present schemas. Others may lack defaults, or have fields that are pruned.
+    /// Returns whether an object was written with the present schemas. Others may lack defaults, or have fields that
+    /// are pruned.
     pub(crate) fn is_up_to_date(&self, stored: &Stored) -> bool {
         // The object of a dry run has no revision.
         stored.revision() > self.definition.revision || stored.revision() == 0
     }
 
-    /// Converts stored objects for lists and watches, which share the latest conversions, as they share Kubernetes' watch cache.
+    /// Converts stored objects for lists and watches, which share the latest conversions, as they share Kubernetes'
+    /// watch cache.
     pub(crate) async fn load(
         &self,
         client: &WebhookClient,
@@ -82,8 +84,8 @@ impl Versions {
         Ok(converted.into_iter().flatten().collect())
     }
 
-    /// Converts stored objects, each with its revision. As in Kubernetes, they are pruned and get the defaults of the version in
-    /// which they are stored.
+    /// Converts stored objects, each with its revision. As in Kubernetes, they are pruned and get the defaults of the
+    /// version in which they are stored.
     pub(crate) async fn load_uncached(
         &self,
         client: &WebhookClient,

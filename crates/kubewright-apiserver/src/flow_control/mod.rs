@@ -1,8 +1,8 @@
 //! The flow schema and priority level of each request, which responses name by UID.
 //!
-//! Clients recognize by these headers that priority and fairness is enabled, and then don't limit themselves. Requests are
-//! classified by the stored flow schemas (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>), but
-//! never queued or rejected.
+//! Clients recognize by these headers that priority and fairness is enabled, and then don't limit themselves. Requests
+//! are classified by the stored flow schemas
+//! (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>), but never queued or rejected.
 
 mod level;
 mod rule;

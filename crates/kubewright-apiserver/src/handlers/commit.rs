@@ -52,8 +52,8 @@ impl Call {
         commit(&self.state, &self.resource, key, decide)
     }
 
-    /// Commits a decision about an object of this resource that the quotas of its namespace admit. Its usage is recorded in
-    /// their status in the same transaction.
+    /// Commits a decision about an object of this resource that the quotas of its namespace admit. Its usage is
+    /// recorded in their status in the same transaction.
     pub(super) fn commit_charged(
         &self,
         key: &Key,

@@ -35,8 +35,8 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     }
 }
 
-/// Returns whether the parameters of the media type are written as Go reads them: with tokens as names, which aren't repeated, and
-/// tokens or quoted strings as values.
+/// Returns whether the parameters of the media type are written as Go reads them: with tokens as names, which aren't
+/// repeated, and tokens or quoted strings as values.
 fn has_valid_parameters(headers: &HeaderMap) -> bool {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let Some((_, mut rest)) = text.split_once(';') else { return true };
@@ -110,8 +110,8 @@ pub(crate) fn decode(format: Format, body: &[u8]) -> Result<Decoded, Status> {
     read(format, true, body).map_err(Status::bad_request)
 }
 
-/// Parses a body that is an object of a kind, whose type may be missing in it. One of a custom kind isn't decoded into a
-/// struct in Kubernetes.
+/// Parses a body that is an object of a kind, whose type may be missing in it. One of a custom kind isn't decoded into
+/// a struct in Kubernetes.
 pub(super) fn object(kind: &str, custom: bool, format: Format, body: &[u8]) -> Result<Decoded, Status> {
     let mut decoded = read(format, custom, body).map_err(|why| unrecognized(kind, &why, body))?;
     if decoded.value.is_null() {

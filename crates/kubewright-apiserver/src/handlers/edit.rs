@@ -25,7 +25,8 @@ pub(super) const MAX_ATTEMPTS: usize = 16;
 
 /// A change of a call's object, in the representation of its endpoint. All objects are in served form.
 pub(super) trait Edit: Sync {
-    /// Returns the object that the client requests, given the current one, with its defaults and the owners of its fields.
+    /// Returns the object that the client requests, given the current one, with its defaults and the owners of its
+    /// fields.
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status>;
 
     /// Changes the requested object as the mutating plugins of its kind do. `old` is in stored form.
@@ -127,7 +128,8 @@ impl Call {
         Review::new(&self.state.admission, attributes)
     }
 
-    /// Runs admission for the options of a connection, of a kind of the subresource. Returns them as changed by the webhooks.
+    /// Runs admission for the options of a connection, of a kind of the subresource. Returns them as changed by the
+    /// webhooks.
     pub(super) async fn admit_connection(&self, subresource: &Subresource, options: Value) -> Result<Admitted, Status> {
         let (group, version, _) = subresource.kind;
         let kind = options["kind"].as_str().unwrap_or_default();
@@ -139,8 +141,8 @@ impl Call {
         Ok(Admitted { object, warnings: review.warnings() })
     }
 
-    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks. `finish` changes it
-    /// between those that mutate and those that validate.
+    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks.
+    /// `finish` changes it between those that mutate and those that validate.
     pub(super) async fn admit_body(
         &self,
         subresource: &Subresource,

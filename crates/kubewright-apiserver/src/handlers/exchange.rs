@@ -69,7 +69,8 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    /// Begins the record of the request in the audit log, if there is one. There is no user if the credentials are invalid.
+    /// Begins the record of the request in the audit log, if there is one. There is no user if the credentials are
+    /// invalid.
     pub(super) fn begin_audit(
         &mut self,
         parts: &Parts,

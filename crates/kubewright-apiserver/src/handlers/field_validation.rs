@@ -1,5 +1,5 @@
-//! Unknown and duplicate fields of bodies, which strict field validation refuses, and of which clients are warned otherwise
-//! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>).
+//! Unknown and duplicate fields of bodies, which strict field validation refuses, and of which clients are warned
+//! otherwise (<https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>).
 
 use kubewright_apimachinery::{decode, document_order};
 use serde_json::Value;
@@ -9,8 +9,8 @@ use super::query::FieldValidation;
 /// The maximum number of fields that are reported.
 const LIMIT: usize = 100;
 
-/// Returns the warnings about the unknown fields of a body, given by their paths, and the duplicate ones, given by their
-/// messages. `text` is the JSON text that Kubernetes decodes into a struct, if it does.
+/// Returns the warnings about the unknown fields of a body, given by their paths, and the duplicate ones, given by
+/// their messages. `text` is the JSON text that Kubernetes decodes into a struct, if it does.
 ///
 /// # Errors
 /// Returns the reason for which strict validation refuses the body.

@@ -119,8 +119,8 @@ fn exists(registry: &Registry, others: &Others, route: &Route) -> bool {
 }
 
 /// Returns whether a route supports a method. The versions of built-in groups, and the group that the aggregator itself
-/// serves, can only be read with GET. Kubernetes serves the other groups, which the aggregator lists, and the documents beside
-/// discovery with any method.
+/// serves, can only be read with GET. Kubernetes serves the other groups, which the aggregator lists, and the documents
+/// beside discovery with any method.
 fn has_method(registry: &Registry, route: &Route, method: &Method) -> bool {
     match route {
         Route::Group(group) if group != "apiregistration.k8s.io" => true,

@@ -1,4 +1,5 @@
-//! Requests to containers on nodes that other programs run, which the kubelets of these nodes answer: logs, commands and ports.
+//! Requests to containers on nodes that other programs run, which the kubelets of these nodes answer: logs, commands
+//! and ports.
 
 use std::sync::Arc;
 

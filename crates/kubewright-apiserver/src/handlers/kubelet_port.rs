@@ -1,5 +1,5 @@
-//! Requests to the port of a kubelet, which a [listener](crate::ListenOptions::prefix) passes to `nodes/NAME/proxy`: who may make them
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
+//! Requests to the port of a kubelet, which a [listener](crate::ListenOptions::prefix) passes to `nodes/NAME/proxy`:
+//! who may make them (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
 
 use std::sync::Arc;
 

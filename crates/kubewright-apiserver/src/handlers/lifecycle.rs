@@ -123,7 +123,8 @@ impl Call {
         Ok(())
     }
 
-    /// Checks the kind and the version of a custom object. As in Kubernetes, the result of a patch is refused by the validation.
+    /// Checks the kind and the version of a custom object. As in Kubernetes, the result of a patch is refused by the
+    /// validation.
     fn check_custom_kind(&self, expected: &str, version: &str, kind: &str, name: &str) -> Result<(), Status> {
         let mut causes = Vec::new();
         if kind != &*self.resource.kind {
@@ -155,7 +156,8 @@ impl Call {
         let expected = group_version(group, version);
         let sent_version = if sent_version.is_empty() { &expected } else { sent_version };
         let (sent_group, number) = sent_version.rsplit_once('/').unwrap_or(("", sent_version));
-        // Only the scale of a custom object has a built-in type, and Kubernetes decodes it by a scheme that has no others.
+        // Only the scale of a custom object has a built-in type, and Kubernetes decodes it by a scheme that has no
+        // others.
         let custom = self.resource.schema.custom;
         if custom && self.parts.method != Method::PATCH {
             return Status::bad_request(schema_rules::unregistered_type(version, kind));
@@ -193,7 +195,8 @@ impl Call {
         Ok(())
     }
 
-    /// Checks that the namespace of an object matches the path. Adds a missing one, and removes that of an object of the cluster.
+    /// Checks that the namespace of an object matches the path. Adds a missing one, and removes that of an object of
+    /// the cluster.
     pub(super) fn match_namespace(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
         if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
@@ -310,8 +313,8 @@ impl Call {
         Ok(object)
     }
 
-    /// Changes an object as the mutating admission plugins of Kubernetes do, which precede policies and webhooks, and follow
-    /// them if those changed the object. `old` is in stored form, the object in served form.
+    /// Changes an object as the mutating admission plugins of Kubernetes do, which precede policies and webhooks, and
+    /// follow them if those changed the object. `old` is in stored form, the object in served form.
     pub(super) fn admit(&self, old: Option<&Value>, mut object: Value) -> Result<Value, Status> {
         let resource = &*self.resource;
         codec::to_stored(resource, &mut object);
@@ -360,8 +363,8 @@ impl Call {
         let _elapsed = tokio::time::timeout(patience, ready).await;
     }
 
-    /// Prepares an updated, [completed](Self::complete) object for the store. `sent` and `old_served` are in served form;
-    /// `old` and the result are in stored form.
+    /// Prepares an updated, [completed](Self::complete) object for the store. `sent` and `old_served` are in served
+    /// form; `old` and the result are in stored form.
     pub(super) async fn prepare_update(
         &self,
         part: Part,
@@ -459,8 +462,8 @@ impl Call {
         *self.advice.lock() = warnings;
     }
 
-    /// Returns 403 for an object that a rule of its kind doesn't admit. Before its name is generated, an object is identified
-    /// by the name's prefix.
+    /// Returns 403 for an object that a rule of its kind doesn't admit. Before its name is generated, an object is
+    /// identified by the name's prefix.
     fn forbidden(&self, object: &Value, why: &str) -> Status {
         let names = ["name", "generateName"].map(|field| meta::text(object, field));
         let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
@@ -590,7 +593,8 @@ fn keep_content(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     sent
 }
 
-/// Increments the generation if anything but metadata and status has changed. `has_empty` tells whether an empty list or map was sent.
+/// Increments the generation if anything but metadata and status has changed. `has_empty` tells whether an empty list
+/// or map was sent.
 fn set_generation(resource: &Resource, old: &Value, object: &mut Value, has_empty: bool) {
     if !resource.strategy.has_generation() {
         return;

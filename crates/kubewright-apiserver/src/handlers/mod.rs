@@ -223,8 +223,8 @@ where
     Ok(collected.respond(result, accept, is_routed))
 }
 
-/// The methods of a path of objects. Custom resources are served by another handler in Kubernetes: it takes HEAD for GET, and
-/// knows no path without a namespace but that of the list.
+/// The methods of a path of objects. Custom resources are served by another handler in Kubernetes: it takes HEAD for
+/// GET, and knows no path without a namespace but that of the list.
 struct Methods {
     /// The kind, if it is a custom one.
     custom: Option<Arc<Resource>>,
@@ -293,8 +293,8 @@ fn check_name(name: &str) -> Result<(), Status> {
     }
 }
 
-/// Reads the whole body, up to the size limit. A body that is larger is read to its end, up to another limit, since many
-/// clients read the response only after they have sent everything.
+/// Reads the whole body, up to the size limit. A body that is larger is read to its end, up to another limit, since
+/// many clients read the response only after they have sent everything.
 async fn read_body<B>(body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes>,
@@ -367,7 +367,8 @@ async fn dispatch(mut call: Call) -> Result<Response, Status> {
     if let Some(from) = call.resource.strategy.derived_from() {
         return computed::derive(&call, from);
     }
-    // All but the smallest are boxed: the future of each request would have room for the largest, and is moved several times.
+    // All but the smallest are boxed: the future of each request would have room for the largest, and is moved several
+    // times.
     match verb {
         "list" => Box::pin(list::list(&call)).await,
         "watch" => Box::pin(watch::watch(call)).await,

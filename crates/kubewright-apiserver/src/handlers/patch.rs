@@ -225,8 +225,8 @@ impl Patch {
     }
 }
 
-/// Returns the error for a configuration whose result can't be read. Its types are correct as far as the schema describes
-/// them, but not the syntax of a time, say.
+/// Returns the error for a configuration whose result can't be read. Its types are correct as far as the schema
+/// describes them, but not the syntax of a time, say.
 fn unconvertible(call: &Call, config: &Value, status: Status) -> Status {
     let Resource { group, version, kind, .. } = &*call.resource;
     let Some(why) = schema_rules::unreadable_reason(kind, &status) else { return status };

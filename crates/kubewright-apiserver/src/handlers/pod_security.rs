@@ -12,11 +12,12 @@ use crate::{
 };
 
 impl Call {
-    /// Checks an object of this call, which is new or replaces `old`, as Kubernetes' admission plugin PodSecurity does. Both are in
-    /// stored form. Returns warnings for the client.
+    /// Checks an object of this call, which is new or replaces `old`, as Kubernetes' admission plugin PodSecurity does.
+    /// Both are in stored form. Returns warnings for the client.
     ///
     /// # Errors
-    /// Returns 403 for a pod that violates the policy of its namespace, and 422 for a namespace whose labels name no policy.
+    /// Returns 403 for a pod that violates the policy of its namespace, and 422 for a namespace whose labels name no
+    /// policy.
     pub(super) fn check_pod_security(
         &self,
         part: Part,

@@ -24,7 +24,8 @@ pub(super) fn metadata(version: &str, object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": object["metadata"]})
 }
 
-/// Returns 406 for the metadata of a list that is asked for of one object. Go's name of its type is part of the message.
+/// Returns 406 for the metadata of a list that is asked for of one object. Go's name of its type is part of the
+/// message.
 pub(super) fn no_list(resource: &Resource) -> Status {
     let why = format!(
         "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
@@ -51,8 +52,8 @@ fn go_type(resource: &Resource, kind: &str) -> String {
     format!("*{package}.{kind}")
 }
 
-/// Returns whether a built-in kind has no columns of its own. Kubernetes builds the tables of such kinds by other code, which leaves the
-/// rows of an empty list null.
+/// Returns whether a built-in kind has no columns of its own. Kubernetes builds the tables of such kinds by other code,
+/// which leaves the rows of an empty list null.
 fn has_default_columns(resource: &Resource) -> bool {
     !resource.schema.custom && resource.columns.iter().any(|column| column.name == CREATED_AT)
 }

@@ -10,7 +10,8 @@ use crate::response::Response;
 /// The prefixes of the user agents of interactive clients, as in kube-apiserver.
 const AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
-/// Returns whether a request asks for indented JSON: by its media type, by the parameter `pretty`, or, without that parameter, by its user agent.
+/// Returns whether a request asks for indented JSON: by its media type, by the parameter `pretty`, or, without that
+/// parameter, by its user agent.
 pub(super) fn is_requested(parts: &Parts) -> bool {
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if text(header::ACCEPT).split([',', ';']).any(|part| part.trim() == "pretty=1") {

@@ -15,8 +15,8 @@ use crate::{
 const MANAGER: &str = "kube-apiserver";
 
 impl Call {
-    /// Returns the quotas that have to be changed with an object of this call, which is new or replaces `old`. Both are in
-    /// stored form.
+    /// Returns the quotas that have to be changed with an object of this call, which is new or replaces `old`. Both are
+    /// in stored form.
     ///
     /// # Errors
     /// Returns 403 if a quota forbids the write.

@@ -27,7 +27,8 @@ pub(crate) fn settle(state: &State, resource: &Resource, key: &Key) -> Result<()
     settle_others(state, resource)
 }
 
-/// Writes what the controllers would write to the status of other objects after a write to one of a kind, or its removal.
+/// Writes what the controllers would write to the status of other objects after a write to one of a kind, or its
+/// removal.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -54,8 +55,8 @@ fn settle_one(state: &State, resource: &Resource, key: &Key) -> Result<(), Statu
     Ok(())
 }
 
-/// Returns an object with what the controller of its kind would write to its status, and the owners of that; `None` if there
-/// is nothing to write. The kinds concerned are stored as they are served.
+/// Returns an object with what the controller of its kind would write to its status, and the owners of that; `None` if
+/// there is nothing to write. The kinds concerned are stored as they are served.
 ///
 /// # Errors
 /// Returns an error if the status can't be applied.

@@ -12,7 +12,8 @@ use crate::response::{self, Response};
 /// The longest time of a request. Longer ones that clients give have no effect.
 const MAX: Duration = Duration::from_secs(60);
 
-/// Returns the time after which a request is given up; `None` if the client gives none, or the request lasts as long as the client wants.
+/// Returns the time after which a request is given up; `None` if the client gives none, or the request lasts as long as
+/// the client wants.
 ///
 /// # Errors
 /// Returns 400 if the time is malformed.

@@ -1,6 +1,6 @@
-//! The result of a patch as Kubernetes shows it in errors. Its library reads only the objects that the patch passes through,
-//! and writes them with sorted fields; the others keep the text of the stored object, whose fields are in their declared
-//! order.
+//! The result of a patch as Kubernetes shows it in errors. Its library reads only the objects that the patch passes
+//! through, and writes them with sorted fields; the others keep the text of the stored object, whose fields are in
+//! their declared order.
 
 use kubewright_apimachinery::types::{Shape, TypeId};
 use serde_json::{Map, Value};

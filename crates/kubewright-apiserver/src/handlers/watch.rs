@@ -112,7 +112,8 @@ fn nanoseconds(seconds: i64) -> i64 {
     seconds.wrapping_mul(1_000_000_000)
 }
 
-/// Returns the time of the next bookmark. As in Kubernetes, one is sent shortly before the end, if there is enough time.
+/// Returns the time of the next bookmark. As in Kubernetes, one is sent shortly before the end, if there is enough
+/// time.
 fn next_bookmark(now: Duration, interval: Duration, ends_at: Duration) -> Duration {
     let next = now + interval;
     let last = ends_at.saturating_sub(BEFORE_END);
@@ -137,8 +138,9 @@ struct Watcher {
     columns_sent: bool,
     ended: bool,
     closing: CancellationToken,
-    /// Waits for what is rarer than changes. It is kept, since a timer for each event of each watcher would cost as much as the
-    /// rest. The lock is never taken: it lets the watcher be used by reference in tasks that move between threads.
+    /// Waits for what is rarer than changes. It is kept, since a timer for each event of each watcher would cost as
+    /// much as the rest. The lock is never taken: it lets the watcher be used by reference in tasks that move between
+    /// threads.
     alarm: Mutex<Option<Pin<Box<dyn Future<Output = Alarm> + Send>>>>,
 }
 
@@ -339,7 +341,8 @@ impl Watcher {
             (true, false) => ChangeKind::Deleted,
         };
         if change == ChangeKind::Deleted && present {
-            // As in Kubernetes, the event contains the object's last matching state, with the resource version of the change.
+            // As in Kubernetes, the event contains the object's last matching state, with the resource version of the
+            // change.
             let last = previous.map(|previous| Arc::unwrap_or_clone(previous.value())).unwrap_or_default();
             return Some(Pending::Object(change, Arc::new(Stored::new(change, object.revision(), last))));
         }

@@ -61,7 +61,8 @@ impl Conversions {
 pub(crate) struct BuiltinConversions<'a>(&'a [BuiltinVersion]);
 
 impl<'a> BuiltinConversions<'a> {
-    /// Creates the conversions of one resource; `None` if its kind is custom. If it has one version, all others are unknown.
+    /// Creates the conversions of one resource; `None` if its kind is custom. If it has one version, all others are
+    /// unknown.
     pub(crate) fn of(resource: &'a Resource) -> Option<Self> {
         (!resource.schema.custom).then(|| Self(&resource.builtin_versions))
     }

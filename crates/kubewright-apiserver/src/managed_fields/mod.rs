@@ -98,8 +98,8 @@ impl Manager<'_> {
     }
 }
 
-/// Returns a version in which fields of a custom object are owned, but which its CRD no longer has. As in Kubernetes, such an object can't be
-/// applied, and loses all owners with the next update.
+/// Returns a version in which fields of a custom object are owned, but which its CRD no longer has. As in Kubernetes,
+/// such an object can't be applied, and loses all owners with the next update.
 fn removed_version(resource: &Resource, managed: &Value) -> Option<String> {
     let is_known = |version: &str| {
         let versions = resource.versions.as_ref();

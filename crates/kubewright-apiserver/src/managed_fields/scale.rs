@@ -40,8 +40,8 @@ impl Manager<'_> {
         self.in_scale(|context| apply::apply(Some(live), config, context))
     }
 
-    /// Like [`Self::apply_to_scale`], for the scale of a custom object, which Kubernetes can't convert from the result of an
-    /// apply.
+    /// Like [`Self::apply_to_scale`], for the scale of a custom object, which Kubernetes can't convert from the result
+    /// of an apply.
     pub(crate) fn apply_to_custom_scale(&self, live: &Value, config: &Value) -> Result<Value, Status> {
         let why = |place: &str| {
             let invalid = format!("request to convert CR to an invalid group/version: {SCALE_VERSION}");

@@ -76,8 +76,8 @@ struct Cache {
 }
 
 impl OpenApi {
-    /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions. `others` are the paths and entries of
-    /// those that other servers serve.
+    /// Returns `/openapi/v3`, the addresses of the documents of all groups and versions. `others` are the paths and
+    /// entries of those that other servers serve.
     pub fn v3_index(&self, registry: &Registry, others: impl IntoIterator<Item = (String, Value)>) -> Document {
         let mut paths = Map::new();
         for (path, entries) in by_path(registry) {

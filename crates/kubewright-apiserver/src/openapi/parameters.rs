@@ -41,7 +41,8 @@ pub(super) const DELETE: &[&Query] =
 /// The parameter of all operations but connections.
 pub(super) const PRINT: &[&Query] = &[&PRETTY];
 
-/// Returns the parameters of reads of a subresource, or of connections to it, given its name and the kind of its options.
+/// Returns the parameters of reads of a subresource, or of connections to it, given its name and the kind of its
+/// options.
 pub(super) fn of_subresource(name: &str, options: &str) -> &'static [&'static Query] {
     SUBRESOURCES.iter().find(|(known, _)| [name, options].contains(known)).map_or(&[], |(_, queries)| queries)
 }

@@ -61,8 +61,8 @@ fn parameter(it: &Parameter) -> Value {
     document
 }
 
-/// Returns a reference to a parameter among those of the document, or the parameter itself if it belongs to a kind, or is
-/// one that old versions of kubectl look for.
+/// Returns a reference to a parameter among those of the document, or the parameter itself if it belongs to a kind, or
+/// is one that old versions of kubectl look for.
 fn share(name: &str, parameter: Value, shared: &mut Map<String, Value>) -> Value {
     if ["name", "dryRun", "fieldValidation"].contains(&name) {
         return parameter;
@@ -73,8 +73,8 @@ fn share(name: &str, parameter: Value, shared: &mut Map<String, Value>) -> Value
     reference
 }
 
-/// Returns the fingerprint of a parameter in names: the first bytes of an FNV-1 hash of its JSON text in the order of Go's
-/// fields.
+/// Returns the fingerprint of a parameter in names: the first bytes of an FNV-1 hash of its JSON text in the order of
+/// Go's fields.
 fn fingerprint(parameter: &Value) -> String {
     const FIELDS: [&str; 7] = ["uniqueItems", "type", "description", "name", "in", "required", "schema"];
     let fields = FIELDS.iter().filter_map(|name| Some(format!("\"{name}\":{}", parameter.get(name)?)));

@@ -1,5 +1,6 @@
-//! Encoding of objects of built-in kinds as protobuf, byte for byte as Go does: the fields of a message in the order of their
-//! numbers, those that aren't pointers even if they are empty, and the entries of maps in the order of their keys.
+//! Encoding of objects of built-in kinds as protobuf, byte for byte as Go does: the fields of a message in the order of
+//! their numbers, those that aren't pointers even if they are empty, and the entries of maps in the order of their
+//! keys.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::types::{Field, Numbered, Shape, Struct, TypeId, Types};

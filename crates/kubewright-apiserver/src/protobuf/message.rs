@@ -154,7 +154,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes a list that isn't a repeated field, such as `ExtraValue` in a map. It is a message whose first field contains the items.
+    /// Decodes a list that isn't a repeated field, such as `ExtraValue` in a map. It is a message whose first field
+    /// contains the items.
     fn nested_list(self, name: &str, of: TypeId, payload: Payload<'_>, depth: usize) -> Result<Value, ProtobufError> {
         let mut items = Vec::new();
         let mut reader = Reader::new(payload.bytes(name)?);

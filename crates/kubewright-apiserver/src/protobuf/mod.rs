@@ -1,12 +1,12 @@
 //! Protobuf bodies of built-in kinds, as Go clients send and accept them
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>).
 //!
-//! A body is decoded to the JSON document that the same client would have sent as JSON, and a response is encoded from the
-//! document that the client would have received as JSON, so nothing else depends on protobuf. Custom kinds have no protobuf
-//! form, except for their metadata.
+//! A body is decoded to the JSON document that the same client would have sent as JSON, and a response is encoded from
+//! the document that the client would have received as JSON, so nothing else depends on protobuf. Custom kinds have no
+//! protobuf form, except for their metadata.
 //!
-//! Messages are read and written by the table of types ([`crate::object_type`]), which contains the protobuf numbers of fields. The
-//! messages that aren't objects in JSON have their own forms.
+//! Messages are read and written by the table of types ([`crate::object_type`]), which contains the protobuf numbers of
+//! fields. The messages that aren't objects in JSON have their own forms.
 
 mod encode;
 mod error;
@@ -35,7 +35,8 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// The media type of watches.
 pub(crate) const STREAM_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Encodes an object, or a discovery document, by its `apiVersion` and `kind`. Returns `None` for one that isn't of a built-in type.
+/// Encodes an object, or a discovery document, by its `apiVersion` and `kind`. Returns `None` for one that isn't of a
+/// built-in type.
 pub(crate) fn encode(object: &Value) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
     write(ObjectType::of_document(object)?, object, &mut raw);

@@ -1,4 +1,5 @@
-//! Links of the pages of a backend, which have to lead through the proxy, too: those to a path of the same server get the path of the proxy.
+//! Links of the pages of a backend, which have to lead through the proxy, too: those to a path of the same server get
+//! the path of the proxy.
 //!
 //! A page is rewritten while it arrives. Only one tag is kept at a time.
 
@@ -60,7 +61,8 @@ struct Gzip {
 }
 
 impl Links {
-    /// Returns what rewrites the links of a response by its headers, and removes its length from them; `None` if it isn't a page.
+    /// Returns what rewrites the links of a response by its headers, and removes its length from them; `None` if it
+    /// isn't a page.
     pub(super) fn of(headers: &mut HeaderMap, prefix: &str, host: Option<&str>) -> Option<Self> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?").trim());
         let media_type = text(header::CONTENT_TYPE)?.split(';').next()?.trim();
@@ -132,7 +134,8 @@ impl Page {
         done
     }
 
-    /// Writes the next piece of a text, and returns its length; `None` if the text is at its end, or more is needed to understand it.
+    /// Writes the next piece of a text, and returns its length; `None` if the text is at its end, or more is needed to
+    /// understand it.
     fn next(&mut self, text: &[u8], done: &mut Vec<u8>) -> Option<usize> {
         let end: &[u8] = match self.state {
             State::Comment => b"-->",
@@ -215,7 +218,8 @@ impl Page {
         Some(attributes.at)
     }
 
-    /// Returns the place in an address at which the path of the proxy belongs; `None` if it leads elsewhere, or through the proxy already.
+    /// Returns the place in an address at which the path of the proxy belongs; `None` if it leads elsewhere, or through
+    /// the proxy already.
     fn insertion(&self, address: &[u8]) -> Option<usize> {
         let address = std::str::from_utf8(address).ok()?;
         let start = if address.starts_with('/') && !address.starts_with("//") {

@@ -1,5 +1,5 @@
-//! The reverse proxy behind `pods/proxy`, `services/proxy` and `nodes/proxy`, and behind connections to containers that a kubelet serves: one
-//! connection for each request.
+//! The reverse proxy behind `pods/proxy`, `services/proxy` and `nodes/proxy`, and behind connections to containers that
+//! a kubelet serves: one connection for each request.
 //!
 //! Responses are streamed. Nothing is spawned for a request that isn't upgraded: its connection is driven while its
 //! response is read.
@@ -122,8 +122,8 @@ pub(crate) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Str
     found.map(Iterator::collect).map_err(|_| format!("lookup {host}: no such host"))
 }
 
-/// Returns whether requests may be sent to an address. Kubernetes doesn't allow loopback addresses, too; here they are those of
-/// pods and of the node.
+/// Returns whether requests may be sent to an address. Kubernetes doesn't allow loopback addresses, too; here they are
+/// those of pods and of the node.
 pub(crate) fn is_allowed(address: &IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
@@ -157,8 +157,8 @@ impl<'a> Identifier<'a> {
     }
 }
 
-/// Resolves the identifier of an object, such as `web`, `web:http` or `https:web:443`, to the backend of requests for it.
-/// The arguments are the store, the kubelets, the stored resource, the namespace and the identifier.
+/// Resolves the identifier of an object, such as `web`, `web:http` or `https:web:443`, to the backend of requests for
+/// it. The arguments are the store, the kubelets, the stored resource, the namespace and the identifier.
 pub(crate) type ProxyResolver = fn(&Store, &Kubelets, &str, &str, &str) -> Result<Backend, Status>;
 
 /// A request to be sent on.
@@ -167,8 +167,8 @@ pub(crate) struct ProxyRequest {
     pub(crate) body: Bytes,
     /// The path and query at the backend.
     pub(crate) target: String,
-    /// The path up to that of the backend, such as `/api/v1/namespaces/default/pods/web/proxy`. Empty if the backend has the
-    /// same paths as this server.
+    /// The path up to that of the backend, such as `/api/v1/namespaces/default/pods/web/proxy`. Empty if the backend
+    /// has the same paths as this server.
     pub(crate) prefix: String,
 }
 
@@ -288,8 +288,8 @@ pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Starts TLS on a connection. As in kube-apiserver, certificates of backends aren't verified: pods have none that could
-/// be.
+/// Starts TLS on a connection. As in kube-apiserver, certificates of backends aren't verified: pods have none that
+/// could be.
 async fn start_tls(
     stream: TcpStream,
     address: IpAddr,
@@ -354,8 +354,8 @@ fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::UPGRADE).filter(|_| asked).cloned()
 }
 
-/// Adds the header `Host`, which a request of HTTP/1.1 must have, and Go's servers insist on (RFC 9112, section 3.2). In
-/// HTTP/2, its value is the authority of the URI.
+/// Adds the header `Host`, which a request of HTTP/1.1 must have, and Go's servers insist on (RFC 9112, section 3.2).
+/// In HTTP/2, its value is the authority of the URI.
 fn add_host(parts: &mut Parts) {
     if !parts.headers.contains_key(header::HOST) {
         let authority = parts.uri.authority().map_or("", Authority::as_str);

@@ -29,8 +29,8 @@ pub struct Lifecycle {
     pub status_keeps: &'static [&'static str],
     /// The fields that an update of the status doesn't change, and so doesn't own.
     pub status_resets: Arc<FieldSet>,
-    /// The fields that updates of other parts don't change, if they aren't the usual ones: by subresource, empty for the
-    /// object itself.
+    /// The fields that updates of other parts don't change, if they aren't the usual ones: by subresource, empty for
+    /// the object itself.
     pub part_resets: Vec<(&'static str, Arc<FieldSet>)>,
     /// True if every finalizer needs a domain, except for those of Kubernetes itself.
     pub qualified_finalizers: bool,

@@ -15,11 +15,11 @@ use crate::auth::{UserInfo, requester::Requester};
 /// The rules of a kind. The default methods are suitable for most custom kinds.
 ///
 /// On create, the handlers call `decode`, schema defaulting, `default`, `admit`, `prepare_create`, schema validation
-/// and `validate`, in this order. Mutating policies and webhooks follow `admit`, which is called again if they changed the object.
-/// On update, they call `prepare_update` instead of `prepare_create`. The handlers also
-/// manage metadata (UID, creation time, generation, managed fields, finalizers) and isolate the status: if
-/// `Resource::status` is set, create drops and update preserves the status, and a status update preserves everything
-/// except the status and the mutable metadata.
+/// and `validate`, in this order. Mutating policies and webhooks follow `admit`, which is called again if they changed
+/// the object. On update, they call `prepare_update` instead of `prepare_create`. The handlers also manage metadata
+/// (UID, creation time, generation, managed fields, finalizers) and isolate the status: if `Resource::status` is set,
+/// create drops and update preserves the status, and a status update preserves everything except the status and the
+/// mutable metadata.
 pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults of the kind.
     fn default(&self, _object: &mut Value) {}
@@ -27,22 +27,23 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the published defaults that are the current time.
     fn default_times(&self, _object: &mut Value, _now: Timestamp) {}
 
-    /// Returns whether a new object needs another one that a controller is about to create, such as a pod the default service
-    /// account of a new namespace. Admission then waits a little.
+    /// Returns whether a new object needs another one that a controller is about to create, such as a pod the default
+    /// service account of a new namespace. Admission then waits a little.
     fn is_early(&self, _object: &Value) -> bool {
         false
     }
 
-    /// Completes an object by what other objects of the cluster determine, such as the priority of a pod, before policies and
-    /// webhooks see it. `old` is set on update. Called again with its own result, it changes nothing.
+    /// Completes an object by what other objects of the cluster determine, such as the priority of a pod, before
+    /// policies and webhooks see it. `old` is set on update. Called again with its own result, it changes nothing.
     ///
     /// Returns the reason why the object is forbidden, as an admission plugin of Kubernetes would.
     fn admit(&self, _old: Option<&Value>, _object: &mut Value) -> Result<(), String> {
         Ok(())
     }
 
-    /// Completes what is sent to a subresource, as [`Self::admit`] does an object: a `Binding`, or the object of which the
-    /// subresource changes a part. `old` is set for the latter. Called again with its own result, it changes nothing.
+    /// Completes what is sent to a subresource, as [`Self::admit`] does an object: a `Binding`, or the object of which
+    /// the subresource changes a part. `old` is set for the latter. Called again with its own result, it changes
+    /// nothing.
     fn admit_subresource(&self, _subresource: &str, _old: Option<&Value>, _body: &mut Value) {}
 
     /// Records the user that creates the object, for kinds whose objects name it.
@@ -59,8 +60,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
 
-    /// Sets or restores fields in an update of the status, or of the `approval` of a certificate signing request, which is
-    /// a part of it. `now` is the current time in text form.
+    /// Sets or restores fields in an update of the status, or of the `approval` of a certificate signing request, which
+    /// is a part of it. `now` is the current time in text form.
     fn prepare_status(&self, _subresource: &str, _old: &Value, _new: &mut Value, _now: &Value) {}
 
     /// Returns whether a controller in Kubernetes' API server writes to the status of objects of this kind.
@@ -78,8 +79,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns what a controller in Kubernetes' API server writes to the status of a stored object after each write to it.
-    /// It is written before the request is answered. Called again with the result, it changes nothing.
+    /// Returns what a controller in Kubernetes' API server writes to the status of a stored object after each write to
+    /// it. It is written before the request is answered. Called again with the result, it changes nothing.
     fn settled(&self, _object: &Value) -> Option<Settled> {
         None
     }
@@ -94,8 +95,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         self.validate(Some(old), new)
     }
 
-    /// Restores what an update of a part of the object, such as `resize` of a pod, must not change in `spec`. The metadata and
-    /// the status are restored already. `old` and `new` are in stored form.
+    /// Restores what an update of a part of the object, such as `resize` of a pod, must not change in `spec`. The
+    /// metadata and the status are restored already. `old` and `new` are in stored form.
     fn prepare_part(&self, _subresource: &str, _old: &Value, _new: &mut Value) {}
 
     /// Checks an update of a part of the object.
@@ -134,7 +135,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         self.name_rule()(name)
     }
 
-    /// Returns the grace period in seconds of a deletion, for kinds that are deleted gracefully. `requested` is the one that the request asks for.
+    /// Returns the grace period in seconds of a deletion, for kinds that are deleted gracefully. `requested` is the one
+    /// that the request asks for.
     fn grace_period(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
@@ -198,7 +200,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Returns whether an update with an empty list or map increments the generation, since Kubernetes compares it with an absent one.
+    /// Returns whether an update with an empty list or map increments the generation, since Kubernetes compares it with
+    /// an absent one.
     fn counts_empty_as_change(&self) -> bool {
         false
     }
@@ -220,19 +223,20 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns all objects of a kind whose objects are computed for each request instead of stored. They can only be read.
+    /// Returns all objects of a kind whose objects are computed for each request instead of stored. They can only be
+    /// read.
     fn computed(&self) -> Option<Vec<Value>> {
         None
     }
 
-    /// Returns the stored resource of whose objects those of this kind are derived at each request, for a kind whose objects
-    /// aren't stored. They can only be read.
+    /// Returns the stored resource of whose objects those of this kind are derived at each request, for a kind whose
+    /// objects aren't stored. They can only be read.
     fn derived_from(&self) -> Option<DerivedFrom> {
         None
     }
 
-    /// Returns the object of this kind that is derived from an object of [`Self::derived_from`], if there is one now. It has
-    /// the same name, namespace and labels.
+    /// Returns the object of this kind that is derived from an object of [`Self::derived_from`], if there is one now.
+    /// It has the same name, namespace and labels.
     fn derive(&self, _object: &Value, _now: Timestamp) -> Option<Value> {
         None
     }
@@ -252,8 +256,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Checks a valid object as the validating admission plugins of Kubernetes do, such as permissions that depend on the
-    /// content: users must not grant permissions that they don't have. `old` is set on update.
+    /// Checks a valid object as the validating admission plugins of Kubernetes do, such as permissions that depend on
+    /// the content: users must not grant permissions that they don't have. `old` is set on update.
     fn check_access(&self, _requester: &Requester<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
         Ok(())
     }

@@ -73,8 +73,8 @@ impl Log {
         Self { events: VecDeque::new(), floor, bytes: 0, limits }
     }
 
-    /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock. Lists read the revisions from
-    /// `needed` on.
+    /// Appends a change. Returns the events beyond the limits, which the caller drops outside of the lock. Lists read
+    /// the revisions from `needed` on.
     pub(crate) fn push(&mut self, event: Arc<Event>, needed: u64) -> Vec<Arc<Event>> {
         self.bytes += event.memory();
         self.events.push_back(event);
@@ -102,7 +102,8 @@ impl Log {
         self.floor
     }
 
-    /// Returns the index of the first change after `revision`. Most readers are near the end, so the search begins there.
+    /// Returns the index of the first change after `revision`. Most readers are near the end, so the search begins
+    /// there.
     fn index_after(&self, revision: u64) -> usize {
         let is_after = |index: usize| self.events.get(index).is_none_or(|event| event.object.revision() > revision);
         let (mut low, mut high, mut width) = (self.events.len(), self.events.len(), 1);

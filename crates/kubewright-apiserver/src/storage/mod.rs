@@ -163,8 +163,8 @@ impl Store {
         Self::with(State::new(limits), limits, Writer::Memory)
     }
 
-    /// Creates a store in memory that contains the objects of another one, and shares them with it until they are changed. It
-    /// doesn't have the changes before.
+    /// Creates a store in memory that contains the objects of another one, and shares them with it until they are
+    /// changed. It doesn't have the changes before.
     pub(crate) fn from_checkpoint(checkpoint: &Checkpoint, limits: Limits) -> Self {
         let mut state = State::new(limits);
         for (storage, objects) in &*checkpoint.objects {
@@ -371,12 +371,14 @@ impl Store {
         self.transact_with(storage, key, decide, |_, _| Ok(Vec::new()), observe)
     }
 
-    /// Like [`Store::transact`], with replacements of other objects, which are made before the change. `attach` returns them
-    /// for the object before and after its change, unless that is its removal, and is called again if one of them has changed
-    /// before the commit. No other change comes between them. `committed` also gets the resource of each changed object.
+    /// Like [`Store::transact`], with replacements of other objects, which are made before the change. `attach` returns
+    /// them for the object before and after its change, unless that is its removal, and is called again if one of them
+    /// has changed before the commit. No other change comes between them. `committed` also gets the resource of each
+    /// changed object.
     ///
     /// # Errors
-    /// Those of [`Store::transact`] and of `attach`. After a [`WriteError`] some of the replacements may have been made.
+    /// Those of [`Store::transact`] and of `attach`. After a [`WriteError`] some of the replacements may have been
+    /// made.
     pub(crate) fn transact_with<E: From<WriteError>>(
         &self,
         storage: &Arc<str>,

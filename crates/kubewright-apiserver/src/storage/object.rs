@@ -81,7 +81,8 @@ impl Stored {
         Some(stored)
     }
 
-    /// Creates a new version from its JSON text, which is that of this revision, and what the text contains. Its value isn't kept.
+    /// Creates a new version from its JSON text, which is that of this revision, and what the text contains. Its value
+    /// isn't kept.
     pub(crate) fn from_text<'a>(
         revision: u64,
         text: &[u8],

@@ -1,7 +1,8 @@
 //! The latest versions of the objects of a resource, which are kept parsed.
 //!
-//! The controllers and the next write of an object read its latest version soon after it was written, and objects that are few,
-//! such as namespaces, are read often. A parsed value takes about ten times the memory of its text, so there are few of them.
+//! The controllers and the next write of an object read its latest version soon after it was written, and objects that
+//! are few, such as namespaces, are read often. A parsed value takes about ten times the memory of its text, so there
+//! are few of them.
 
 use std::{collections::VecDeque, sync::Arc};
 

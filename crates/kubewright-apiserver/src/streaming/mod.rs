@@ -1,10 +1,10 @@
-//! Streams in both directions, over connections that actions upgrade: those of a command (`pods/exec`, `pods/attach`) and
-//! of ports (`pods/portforward`). What the kubelet of another node serves is relayed to it (`remote`).
+//! Streams in both directions, over connections that actions upgrade: those of a command (`pods/exec`, `pods/attach`)
+//! and of ports (`pods/portforward`). What the kubelet of another node serves is relayed to it (`remote`).
 //!
-//! Clients multiplex the streams of a connection in one of two ways: as numbered channels of a WebSocket (`channels`), or
-//! as streams of SPDY/3.1 (`spdy`), on the connection itself or in a WebSocket (`tunnel`). The protocols are those of
-//! `k8s.io/cri-streaming` and `k8s.io/streaming`. What is received and what is to be sent passes through short queues, so
-//! that a slow side slows down the other one.
+//! Clients multiplex the streams of a connection in one of two ways: as numbered channels of a WebSocket (`channels`),
+//! or as streams of SPDY/3.1 (`spdy`), on the connection itself or in a WebSocket (`tunnel`). The protocols are those
+//! of `k8s.io/cri-streaming` and `k8s.io/streaming`. What is received and what is to be sent passes through short
+//! queues, so that a slow side slows down the other one.
 
 mod channels;
 mod command;

@@ -48,8 +48,9 @@ pub struct PortStreams {
     pub output: Output,
 }
 
-/// Connects a client to ports, by WebSocket or SPDY. `forward` serves each connection to a port; an error is sent to the
-/// client. Returns the response to the request; a task of the connection does the rest, until the client disconnects.
+/// Connects a client to ports, by WebSocket or SPDY. `forward` serves each connection to a port; an error is sent to
+/// the client. Returns the response to the request; a task of the connection does the rest, until the client
+/// disconnects.
 ///
 /// # Errors
 /// Returns 400 if the client doesn't ask for an upgrade, or for valid ports.

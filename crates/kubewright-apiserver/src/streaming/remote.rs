@@ -15,15 +15,16 @@ use super::{
     spdy::{self, Headers, Stream},
 };
 
-/// The subprotocols, the preferred one first. Those with numbers from 4 report the result as a `Status`, and those from 3 have
-/// sizes of terminals.
+/// The subprotocols, the preferred one first. Those with numbers from 4 report the result as a `Status`, and those from
+/// 3 have sizes of terminals.
 pub(crate) const PROTOCOLS: [&str; 5] =
     ["v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
 
 /// The maximum length of a report. What is longer is cut off, and then no `Status`.
 const MAX_REPORT: usize = 1 << 20;
 
-/// Connects the streams of a client to a command, by the subprotocol that its server has selected, until the command ends.
+/// Connects the streams of a client to a command, by the subprotocol that its server has selected, until the command
+/// ends.
 pub(crate) async fn execute(
     connection: impl AsyncRead + AsyncWrite,
     protocol: &str,

@@ -26,8 +26,8 @@ const MAX_PINGS: usize = 16;
 /// Both halves of a split socket must be used by the same task.
 pub(crate) struct Socket<C = TokioIo<Upgraded>> {
     stream: WebSocketStream<C>,
-    /// The number of pings since all answers were written. Without a limit, the answers to a client that sends pings and
-    /// reads nothing would fill the memory.
+    /// The number of pings since all answers were written. Without a limit, the answers to a client that sends pings
+    /// and reads nothing would fill the memory.
     pings: usize,
 }
 
@@ -49,8 +49,9 @@ impl<C: AsyncRead + AsyncWrite + Unpin> Socket<C> {
         }
     }
 
-    /// Sends a close frame, and waits until the client has answered it or has closed the connection. Data that the client
-    /// has sent is read, since a connection that is closed with unread data is reset, and the close frame could be lost.
+    /// Sends a close frame, and waits until the client has answered it or has closed the connection. Data that the
+    /// client has sent is read, since a connection that is closed with unread data is reset, and the close frame could
+    /// be lost.
     async fn answer_close(&mut self, code: CloseCode) {
         match self.send(Message::close(Some(code), "")).await {
             // After a close frame or a violation of the protocol, the answer is sent by the next read.

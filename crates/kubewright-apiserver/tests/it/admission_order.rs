@@ -1,5 +1,5 @@
-//! The order of built-in admission, mutating policies and webhooks. The requests that webhooks get were recorded on a real
-//! control plane.
+//! The order of built-in admission, mutating policies and webhooks. The requests that webhooks get were recorded on a
+//! real control plane.
 
 use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The objects of a new cluster, compared with those of Kubernetes 1.36.3 (`tests/data/default-objects.py` records them).
+//! The objects of a new cluster, compared with those of Kubernetes 1.36.3 (`tests/data/default-objects.py` records
+//! them).
 
 use std::collections::BTreeSet;
 
@@ -68,7 +69,8 @@ async fn a_new_cluster_has_the_objects_of_kubernetes() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// The default roles and bindings are written without passing through their types, so their text has to be what those write.
+/// The default roles and bindings are written without passing through their types, so their text has to be what those
+/// write.
 #[tokio::test]
 async fn the_text_of_default_roles_is_that_of_their_types() {
     let api = ApiServer::builder().build();

@@ -1,4 +1,5 @@
-//! Unknown fields, duplicate fields and values of wrong types: which are reported, in which order, and for which bodies.
+//! Unknown fields, duplicate fields and values of wrong types: which are reported, in which order, and for which
+//! bodies.
 
 use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};

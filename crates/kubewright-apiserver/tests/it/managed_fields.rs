@@ -8,8 +8,8 @@ use crate::{raw::send, start};
 
 const RECORDED: &str = include_str!("../data/managed-fields.json");
 
-/// Returns the managed fields of an answer as they are recorded: without times, and after a write without controllers, of
-/// which the API server has one.
+/// Returns the managed fields of an answer as they are recorded: without times, and after a write without controllers,
+/// of which the API server has one.
 fn managed_fields(answer: &Value, written: bool) -> Value {
     let entries = answer["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let is_recorded = |entry: &Value| !written || entry["manager"] != "kube-apiserver";
@@ -172,7 +172,8 @@ async fn objects_fit_the_schemas_of_all_versions_in_which_fields_are_owned() {
 
 const SECRET: &str = "/api/v1/namespaces/default/secrets/s";
 
-/// As recorded on Kubernetes 1.36.3: a field that isn't stored keeps its owner, who owns nothing else of the value around it.
+/// As recorded on Kubernetes 1.36.3: a field that isn't stored keeps its owner, who owns nothing else of the value
+/// around it.
 #[tokio::test]
 async fn fields_that_are_not_stored_keep_their_owners() {
     let (api, _) = start();

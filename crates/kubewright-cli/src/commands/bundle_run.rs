@@ -1,4 +1,5 @@
-//! `kubewright bundle run`, `bundle upgrade` and `bundle cleanup`: installs and deletes operators by the Operator Lifecycle Manager.
+//! `kubewright bundle run`, `bundle upgrade` and `bundle cleanup`: installs and deletes operators by the Operator
+//! Lifecycle Manager.
 
 use std::path::PathBuf;
 
@@ -48,7 +49,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     source: Source,
 
-    /// Namespaces in which the operator works: AllNamespaces, OwnNamespace, SingleNamespace=NAME or MultiNamespace=NAME,NAME
+    /// Namespaces in which the operator works: AllNamespaces, OwnNamespace, SingleNamespace=NAME or
+    /// MultiNamespace=NAME,NAME
     #[arg(long, value_name = "MODE")]
     install_mode: Option<InstallMode>,
 
@@ -133,8 +135,8 @@ struct Source {
 /// How the catalog is served.
 #[derive(Debug, clap::Args)]
 struct Catalog {
-    /// Image with the program opm that serves the catalog; file-based catalogs in its directory /configs are served, too, for dependencies
-    /// [default: quay.io/operator-framework/opm:latest]
+    /// Image with the program opm that serves the catalog; file-based catalogs in its directory /configs are served,
+    /// too, for dependencies [default: quay.io/operator-framework/opm:latest]
     #[arg(long, value_name = "IMAGE")]
     index_image: Option<String>,
 

@@ -116,7 +116,8 @@ pub(crate) struct Bundle {
     #[arg(long, value_name = "IMAGE", env = "IMG")]
     image: Option<String>,
 
-    /// Replace the tags of images in Deployments and in their variables RELATED_IMAGE_* by digests, and list them in spec.relatedImages
+    /// Replace the tags of images in Deployments and in their variables RELATED_IMAGE_* by digests, and list them in
+    /// spec.relatedImages
     #[arg(long)]
     use_image_digests: bool,
 

@@ -81,7 +81,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "REPOSITORY", requires = "push")]
     mount_from: Option<String>,
 
-    /// Sign the pushed image with this private key, ECDSA P-256 in PEM format; the password of cosign's keys is taken from COSIGN_PASSWORD
+    /// Sign the pushed image with this private key, ECDSA P-256 in PEM format; the password of cosign's keys is taken
+    /// from COSIGN_PASSWORD
     #[arg(long, value_name = "FILE", requires = "push")]
     sign_key: Option<PathBuf>,
 
@@ -89,7 +90,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
 
-    /// Platforms of the image, such as linux/amd64,linux/arm64; the program is built for each [default: that of --target]
+    /// Platforms of the image, such as linux/amd64,linux/arm64; the program is built for each
+    /// [default: that of --target]
     #[arg(long, value_name = "PLATFORMS", value_delimiter = ',', value_parser = platform, conflicts_with = "target")]
     platform: Vec<String>,
 

@@ -37,7 +37,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "my.domain")]
     domain: Domain,
 
-    /// Name of the project and its package, and prefix of its objects in the cluster [default: the name of the directory]
+    /// Name of the project and its package, and prefix of its objects in the cluster [default: the name of the
+    /// directory]
     #[arg(long, value_name = "NAME")]
     project_name: Option<ProjectName>,
 

@@ -1,5 +1,5 @@
-//! The stand-in for etcd: it answers the health checks of envtest, and names the directory in which `kube-apiserver` keeps its
-//! objects, so that these are there as long as those of etcd would be.
+//! The stand-in for etcd: it answers the health checks of envtest, and names the directory in which `kube-apiserver`
+//! keeps its objects, so that these are there as long as those of etcd would be.
 
 use std::{
     convert::Infallible,

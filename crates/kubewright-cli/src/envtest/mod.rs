@@ -1,8 +1,9 @@
 //! Programs in the place of those that envtest starts (<https://book.kubebuilder.io/reference/envtest>): `etcd`,
 //! `kube-apiserver` and `kubectl`, in a directory for `KUBEBUILDER_ASSETS`.
 //!
-//! Each is a shell script that runs this command. `kube-apiserver` is the embedded API server alone, with the certificates
-//! and keys that its flags name. It keeps its objects in the data directory of `etcd`, which only answers health checks beside that.
+//! Each is a shell script that runs this command. `kube-apiserver` is the embedded API server alone, with the
+//! certificates and keys that its flags name. It keeps its objects in the data directory of `etcd`, which only answers
+//! health checks beside that.
 
 mod api_server;
 mod etcd;

@@ -21,8 +21,8 @@ pub(crate) use self::flags::extend;
 // Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plugins {
-    /// Plugins to scaffold with, in this order: rust/v1 is kubewright itself, which also has deploy-image (create api) and grafana (edit); others
-    /// are found in $EXTERNAL_PLUGINS_PATH [default: those in PROJECT]
+    /// Plugins to scaffold with, in this order: rust/v1 is kubewright itself, which also has deploy-image (create api)
+    /// and grafana (edit); others are found in $EXTERNAL_PLUGINS_PATH [default: those in PROJECT]
     #[arg(long, value_name = "NAME/VERSION", value_delimiter = ',')]
     pub(crate) plugins: Vec<PluginKey>,
 }

@@ -1,8 +1,8 @@
 //! OCI images of operators, without a container engine or a base image.
 //!
-//! Except for [`registry`], which pushes and pulls images, these modules do no I/O. Builds are reproducible: the same program
-//! results in the same digest, since an image contains nothing about the time, the machine or the directory of its
-//! build.
+//! Except for [`registry`], which pushes and pulls images, these modules do no I/O. Builds are reproducible: the same
+//! program results in the same digest, since an image contains nothing about the time, the machine or the directory of
+//! its build.
 
 pub(crate) mod elf;
 mod layer;

@@ -17,7 +17,8 @@ const WHITEOUT: &str = ".wh.";
 /// The file that deletes all files of its directory in lower layers.
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// Returns the chosen files of layers, from the lowest to the highest, by path without a leading slash. Links are left out.
+/// Returns the chosen files of layers, from the lowest to the highest, by path without a leading slash. Links are left
+/// out.
 pub(crate) fn unpack(layers: &[Vec<u8>], is_chosen: impl Fn(&str) -> bool) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     for layer in layers {

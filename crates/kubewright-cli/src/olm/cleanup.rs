@@ -87,7 +87,8 @@ fn owned(csv: &Value) -> BTreeSet<&str> {
     all.into_iter().flatten().map(|entry| text(entry, "/name")).collect()
 }
 
-/// Returns the definitions that ClusterServiceVersions own, without those that the same operator in another namespace owns, too.
+/// Returns the definitions that ClusterServiceVersions own, without those that the same operator in another namespace
+/// owns, too.
 async fn definitions(olm: &Olm<'_>, versions: &[Value], shell: &Shell) -> Result<Vec<Value>> {
     let everywhere = Api::all_with(olm.remote.client.clone(), &resource("ClusterServiceVersion"));
     let others = match list(&everywhere, &ListParams::default().labels(&format!("!{COPIED}"))).await {

@@ -88,7 +88,8 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Returns the name of the ClusterServiceVersion that a Subscription has installed, or an empty one. OLM records it some time after its success.
+/// Returns the name of the ClusterServiceVersion that a Subscription has installed, or an empty one. OLM records it
+/// some time after its success.
 async fn current(olm: &Olm<'_>, subscription: &Value) -> Result<String> {
     let (installed, current) = (text(subscription, "/status/installedCSV"), text(subscription, "/status/currentCSV"));
     if !installed.is_empty() || current.is_empty() {
@@ -132,7 +133,8 @@ async fn group(olm: &Olm<'_>, bundle: &CatalogBundle, mode: Option<&InstallMode>
     Ok(None)
 }
 
-/// Serves a catalog, and then creates its CatalogSource and further objects. OLM tries a source that does not answer yet ever more rarely.
+/// Serves a catalog, and then creates its CatalogSource and further objects. OLM tries a source that does not answer
+/// yet ever more rarely.
 async fn serve(
     olm: &Olm<'_>,
     server: &CatalogServer,

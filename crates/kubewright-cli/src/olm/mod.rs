@@ -1,7 +1,7 @@
 //! Operators that the Operator Lifecycle Manager (OLM) installs from bundles.
 //!
-//! [`install`] serves the catalog of a bundle and subscribes to it, and [`upgrade`] serves another one; [`progress`] judges what OLM reports.
-//! [`cleanup`] deletes all that belongs to a package.
+//! [`install`] serves the catalog of a bundle and subscribes to it, and [`upgrade`] serves another one; [`progress`]
+//! judges what OLM reports. [`cleanup`] deletes all that belongs to a package.
 
 mod cleanup;
 mod image;
@@ -104,7 +104,8 @@ impl<'a> Olm<'a> {
         found.map_err(|error| anyhow::anyhow!("catalogsource {name} in {}: {}", self.namespace, explain(&error)))
     }
 
-    /// Returns whether the namespace enforces the pod security standard `restricted`. A user who can't read it has to say so.
+    /// Returns whether the namespace enforces the pod security standard `restricted`. A user who can't read it has to
+    /// say so.
     pub(crate) async fn is_restricted(&self) -> bool {
         let namespaces: Api<Namespace> = Api::all(self.remote.client.clone());
         let found = namespaces.get_metadata_opt(&self.namespace).await.ok().flatten();

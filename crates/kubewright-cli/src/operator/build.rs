@@ -71,7 +71,8 @@ pub(crate) fn cargo_build(package: &Package) -> Command {
 /// The flag that makes cargo print human-readable diagnostics, and everything else as JSON.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
-/// Builds the optimised, static program of an operator, for an image. [Places](placement) its functions if the linker accepts that.
+/// Builds the optimised, static program of an operator, for an image. [Places](placement) its functions if the linker
+/// accepts that.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
     let placement = placement::options(package, &target.triple, || static_cargo(package, target))?;
     if placement.is_empty() {

@@ -1,7 +1,9 @@
-//! The placement of functions in the program of an operator: those that an operator calls at its start and at rest come first.
+//! The placement of functions in the program of an operator: those that an operator calls at its start and at rest come
+//! first.
 //!
-//! The system maps 64 KiB of a program around each address that runs (`fault_around_bytes` of Linux). Where the functions that run are spread
-//! over the program, nearly all of it becomes resident. `functions.txt` lists them for the linker, if that is lld.
+//! The system maps 64 KiB of a program around each address that runs (`fault_around_bytes` of Linux). Where the
+//! functions that run are spread over the program, nearly all of it becomes resident. `functions.txt` lists them for
+//! the linker, if that is lld.
 
 use std::{
     fs,
@@ -17,15 +19,16 @@ use super::Package;
 const FUNCTIONS: &str = include_str!("functions.txt");
 /// The prefix of lines that name members of the C library.
 const LIBRARY: &str = "libc.a:";
-/// The option by which addresses that the system adjusts at the start are stored as a bitmap. glibc reads it since 2.36, musl since 1.2.4.
+/// The option by which addresses that the system adjusts at the start are stored as a bitmap. glibc reads it since
+/// 2.36, musl since 1.2.4.
 const PACK: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 /// The default of lld, which GNU's linker rejects: with the script, that one would place constants among the functions.
 const LLD_ONLY: &str = "-Clink-arg=-Wl,--icf=none";
 /// The manifest of the program that is linked to find out which options the linker accepts.
 const MANIFEST: &str = "[package]\nname = \"empty\"\nedition = \"2024\"\n[workspace]\n";
 
-/// Returns the options of the compiler that place the functions and pack relocations. Omits those that the project's linker rejects, or with which
-/// a program doesn't run.
+/// Returns the options of the compiler that place the functions and pack relocations. Omits those that the project's
+/// linker rejects, or with which a program doesn't run.
 ///
 /// `build` returns a cargo command without its subcommand, with the flags for the target.
 pub(super) fn options(package: &Package, target: &str, build: impl Fn() -> Command) -> Result<Vec<String>> {
@@ -49,7 +52,8 @@ pub(super) fn options(package: &Package, target: &str, build: impl Fn() -> Comma
     Ok(Vec::new())
 }
 
-/// Returns a script that places the functions before the others, and after them those of the project's crates and of the C library.
+/// Returns a script that places the functions before the others, and after them those of the project's crates and of
+/// the C library.
 fn script(local: &[String]) -> String {
     let lines = || FUNCTIONS.lines().filter(|line| !line.starts_with('#'));
     let mut text = String::from("SECTIONS {\n  .text : {\n    *(\n");
@@ -58,7 +62,8 @@ fn script(local: &[String]) -> String {
     }
     text += "    )\n    *(\n";
     for name in local.iter().filter(|name| !name.starts_with("kubewright")) {
-        // In a path, a crate's name has a length before it, and another length or a letter behind it; among types, `$` and dots.
+        // In a path, a crate's name has a length before it, and another length or a letter behind it; among types, `$`
+        // and dots.
         let name = name.replace('-', "_");
         text += &format!("      .text.*[0-9]{name}[0-9A-Z]*\n      .text.*${name}..*\n");
     }
@@ -84,8 +89,8 @@ impl EmptyProgram {
         Ok(Self(folder))
     }
 
-    /// Builds the program with the configuration of the project. Returns whether that succeeds, and whether the program runs unless it is one for
-    /// another processor.
+    /// Builds the program with the configuration of the project. Returns whether that succeeds, and whether the program
+    /// runs unless it is one for another processor.
     fn runs(&self, mut cargo: Command, target: &str, options: &[String]) -> Result<bool> {
         let folder = self.0.path();
         cargo

@@ -64,8 +64,9 @@ pub(crate) async fn delete(
     Ok(())
 }
 
-/// Deletes the objects that exist, one after the other, and waits until each is gone. If the deletion of one is forbidden, none is deleted.
-/// Returns how many existed. The operator has to run until its definitions are gone, so its own objects come after them.
+/// Deletes the objects that exist, one after the other, and waits until each is gone. If the deletion of one is
+/// forbidden, none is deleted. Returns how many existed. The operator has to run until its definitions are gone, so its
+/// own objects come after them.
 pub(crate) async fn delete_in_order(
     remote: &Remote,
     objects: &[Value],

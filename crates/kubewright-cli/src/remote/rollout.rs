@@ -25,7 +25,8 @@ enum Rollout {
     Failed(String),
 }
 
-/// Waits until all replicas of a Deployment are up to date and available. The advice ends the report if they do not become so.
+/// Waits until all replicas of a Deployment are up to date and available. The advice ends the report if they do not
+/// become so.
 pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, advice: &str, wait: &Wait<'_>) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(remote.client.clone(), namespace);
     loop {
@@ -57,7 +58,8 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, advice: 
     }
 }
 
-/// Describes the pods of a Deployment that is not ready, with each line after a line break. What cannot be read is left out.
+/// Describes the pods of a Deployment that is not ready, with each line after a line break. What cannot be read is left
+/// out.
 pub(crate) async fn state_of(remote: &Remote, namespace: &str, name: &str) -> String {
     let deployments: Api<Deployment> = Api::namespaced(remote.client.clone(), namespace);
     let Ok(deployment) = deployments.get(name).await else { return String::new() };

@@ -55,7 +55,8 @@ pub(super) async fn install(cluster: &Cluster, definitions: &[Value]) -> Vec<Str
     errors
 }
 
-/// Creates the examples of a bundle on a cluster of their own, as `kubectl create` does: fields that the schema doesn't have are refused.
+/// Creates the examples of a bundle on a cluster of their own, as `kubectl create` does: fields that the schema doesn't
+/// have are refused.
 pub(super) async fn create(bundle: &Bundle, clock: &SharedClock) -> Trial {
     let mut trial = Trial::default();
     // The test itself reports examples that can't be read.

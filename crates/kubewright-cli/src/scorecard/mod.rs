@@ -1,7 +1,7 @@
 //! Scorecards: running the tests of a bundle.
 //!
-//! The tests of operator-sdk's image `scorecard-test` are functions of `kubewright_manifests`; [`examples`] adds what an embedded API server
-//! says about a bundle's objects. Other images run as [`pods`] of an embedded cluster.
+//! The tests of operator-sdk's image `scorecard-test` are functions of `kubewright_manifests`; [`examples`] adds what
+//! an embedded API server says about a bundle's objects. Other images run as [`pods`] of an embedded cluster.
 
 mod examples;
 mod pods;
@@ -101,7 +101,8 @@ impl Scorecard {
         Self { settings, bundle: Bundle::read(files), clock, running: Mutex::default() }
     }
 
-    /// Runs the tests of stages, and returns them with their results in the order of the configuration. Clusters end with it.
+    /// Runs the tests of stages, and returns them with their results in the order of the configuration. Clusters end
+    /// with it.
     ///
     /// # Errors
     /// If a cluster can't be started, or if a signal arrives.

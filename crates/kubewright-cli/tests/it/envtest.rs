@@ -76,7 +76,8 @@ fn the_programs_start_and_stop_as_envtest_expects() {
     }
 }
 
-/// Writes an authority of clients and the certificate of an administrator, and returns the arguments of curl that use it.
+/// Writes an authority of clients and the certificate of an administrator, and returns the arguments of curl that use
+/// it.
 fn administrator(folder: &Path) -> [String; 4] {
     let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut authority = CertificateParams::default();

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use crate::run::{command, project};
 
-/// Tests as the attribute `scenario` makes them, without the simulator, so that they build in a second: one writes what it was told, one fails
-/// with an account, and one fails before it can write any.
+/// Tests as the attribute `scenario` makes them, without the simulator, so that they build in a second: one writes what
+/// it was told, one fails with an account, and one fails before it can write any.
 const TESTS: &str = r##"
 use std::{env, fs};
 

@@ -106,21 +106,24 @@ impl ClusterBuilder {
         self
     }
 
-    /// Gives each container that runs as a process a file system and processes of its own, as in Kubernetes. Off by default: containers then write
-    /// the files of this machine, and see its processes.
+    /// Gives each container that runs as a process a file system and processes of its own, as in Kubernetes. Off by
+    /// default: containers then write the files of this machine, and see its processes.
     ///
-    /// A container starts with the files of this machine. What it writes outside of its volumes is visible to this container only, and is
-    /// removed when it ends or restarts. It may not see files that others change on this machine while it runs; volumes are shared as usual. Its program has the
-    /// process ID 1: Linux ignores SIGTERM for it unless it has a handler, so it is killed after the grace period. With
-    /// `shareProcessNamespace`, the containers of a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers of
-    /// pods with `hostPID` see the processes of the machine.
+    /// A container starts with the files of this machine. What it writes outside of its volumes is visible to this
+    /// container only, and is removed when it ends or restarts. It may not see files that others change on this machine
+    /// while it runs; volumes are shared as usual. Its program has the process ID 1: Linux ignores SIGTERM for it
+    /// unless it has a handler, so it is killed after the grace period. With `shareProcessNamespace`, the containers of
+    /// a pod share a process namespace, and an ephemeral container shares that of its `targetContainerName`. Containers
+    /// of pods with `hostPID` see the processes of the machine.
     ///
-    /// An `emptyDir` in memory is a file system of its own with the size that a kubelet gives it, which the node mounts on this machine. It is
-    /// unmounted with its pod or, if this process is killed, when the next cluster starts; without isolation, the mounts of the
-    /// machine don't change, and such a directory is one of `/dev/shm` without a limit of its own.
+    /// An `emptyDir` in memory is a file system of its own with the size that a kubelet gives it, which the node mounts
+    /// on this machine. It is unmounted with its pod or, if this process is killed, when the next cluster starts;
+    /// without isolation, the mounts of the machine don't change, and such a directory is one of `/dev/shm` without a
+    /// limit of its own.
     ///
-    /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of the
-    /// node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers are.
+    /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of
+    /// the node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers
+    /// are.
     pub fn isolate_containers(mut self, isolates: bool) -> Self {
         self.isolates_containers = isolates;
         self
@@ -163,8 +166,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Runs the API server alone, as envtest does: no controllers and no node, so that nothing but the test writes. Objects of
-    /// built-in kinds stay as they are written, namespaces are never emptied, and children outlive their owners.
+    /// Runs the API server alone, as envtest does: no controllers and no node, so that nothing but the test writes.
+    /// Objects of built-in kinds stay as they are written, namespaces are never emptied, and children outlive their
+    /// owners.
     pub fn api_only(self) -> Self {
         self.controllers(Controllers::none()).pods(Pods::None)
     }
@@ -184,21 +188,22 @@ impl ClusterBuilder {
         Ok(self)
     }
 
-    /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`]. Defaults
-    /// to whether `serviceaccount-controller` is among the controllers.
+    /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`].
+    /// Defaults to whether `serviceaccount-controller` is among the controllers.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
         self.service_account_admission = Some(enabled);
         self
     }
 
-    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true, as with kubeadm.
+    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true,
+    /// as with kubeadm.
     pub fn node_authorization(mut self, enabled: bool) -> Self {
         self.node_authorization = Some(enabled);
         self
     }
 
-    /// Sets whether the changes of nodes are limited to themselves and their pods; see [`ApiServerBuilder::node_restriction`]. Defaults to true,
-    /// as with kubeadm. The cluster's own node isn't limited.
+    /// Sets whether the changes of nodes are limited to themselves and their pods; see
+    /// [`ApiServerBuilder::node_restriction`]. Defaults to true, as with kubeadm. The cluster's own node isn't limited.
     pub fn node_restriction(mut self, enabled: bool) -> Self {
         self.node_restriction = Some(enabled);
         self
@@ -210,8 +215,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. A node listens on the addresses of services, and so
-    /// needs those of the loopback network.
+    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. A node
+    /// listens on the addresses of services, and so needs those of the loopback network.
     pub fn service_range(mut self, range: ServiceRange) -> Self {
         self.api = self.api.service_range(range);
         self
@@ -229,18 +234,18 @@ impl ClusterBuilder {
         self
     }
 
-    /// Starts with the objects of another cluster with the same settings, which takes less time than to create them: the node, the
-    /// storage class, custom kinds, and whatever else was there; see [`Cluster::checkpoint`]. What its controllers hadn't done, this one's do.
-    /// Has no effect with a [data directory](Self::data_dir).
+    /// Starts with the objects of another cluster with the same settings, which takes less time than to create them:
+    /// the node, the storage class, custom kinds, and whatever else was there; see [`Cluster::checkpoint`]. What its
+    /// controllers hadn't done, this one's do. Has no effect with a [data directory](Self::data_dir).
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
         self.api = self.api.checkpoint(checkpoint);
         self.has_checkpoint = true;
         self
     }
 
-    /// Keeps the cluster in a directory, which is created if it doesn't exist: its objects, credentials, and the folders of
-    /// persistent volumes. By default, a cluster is in memory and ends with its process. See [`ApiServerBuilder::open`] for
-    /// what is kept and when.
+    /// Keeps the cluster in a directory, which is created if it doesn't exist: its objects, credentials, and the
+    /// folders of persistent volumes. By default, a cluster is in memory and ends with its process. See
+    /// [`ApiServerBuilder::open`] for what is kept and when.
     ///
     /// When a cluster starts with an existing directory, the node treats its pods like a kubelet after a restart of its
     /// machine: the containers have ended with code 137, and are restarted by the restart policy of their pod. Logs and
@@ -258,8 +263,8 @@ impl ClusterBuilder {
     }
 
     /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
-    /// registered. The default ServiceAccounts are created shortly afterwards,
-    /// if `serviceaccount-controller` is among the controllers.
+    /// registered. The default ServiceAccounts are created shortly afterwards, if `serviceaccount-controller` is among
+    /// the controllers.
     ///
     /// Must be called within a tokio runtime, on which all tasks of the cluster run. With [`Pods::Run`] the runtime
     /// needs its I/O driver enabled.

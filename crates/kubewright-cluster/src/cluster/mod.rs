@@ -91,8 +91,8 @@ impl Cluster {
         &self.api
     }
 
-    /// Returns all objects as they are now, so that [other clusters](ClusterBuilder::checkpoint) can start with them. It costs some
-    /// microseconds, and shares their memory.
+    /// Returns all objects as they are now, so that [other clusters](ClusterBuilder::checkpoint) can start with them.
+    /// It costs some microseconds, and shares their memory.
     ///
     /// ```
     /// # use kubewright_cluster::{Cluster, Pods};
@@ -149,9 +149,9 @@ impl Cluster {
         }
     }
 
-    /// Sets what containers of simulated pods use, by the pod and the name of the container, which `metrics.k8s.io` and autoscalers
-    /// read. It is called at each request, and replaces an earlier one; by default, containers use nothing. The API server
-    /// must not be called in it. Without [`Pods::Simulate`] it has no effect.
+    /// Sets what containers of simulated pods use, by the pod and the name of the container, which `metrics.k8s.io` and
+    /// autoscalers read. It is called at each request, and replaces an earlier one; by default, containers use nothing.
+    /// The API server must not be called in it. Without [`Pods::Simulate`] it has no effect.
     ///
     /// ```no_run
     /// # use kubewright_cluster::{Cluster, ResourceUsage};
@@ -183,8 +183,8 @@ impl Cluster {
         self.api.close();
     }
 
-    /// Returns the in-process client of a component, such as `kubelet`, or of a controller, such as `job-controller`: with its user
-    /// and its `User-Agent`, and with all permissions.
+    /// Returns the in-process client of a component, such as `kubelet`, or of a controller, such as `job-controller`:
+    /// with its user and its `User-Agent`, and with all permissions.
     pub fn component_client(&self, component: &str) -> kube::Client {
         component::client(&self.api, component)
     }
@@ -232,10 +232,11 @@ impl Cluster {
         }
     }
 
-    /// Runs the built-in controllers with clients of one's own, such as ones whose requests fail, for as long as the future is polled.
-    /// `client` returns the client of a component, such as `kube-controller-manager` or `job-controller`. The
-    /// controllers begin without a memory, like `kube-controller-manager` when it is started. The cluster itself has to run
-    /// [none](Controllers::none), and the controllers hold no lock that keeps several of these futures from getting in each other's way.
+    /// Runs the built-in controllers with clients of one's own, such as ones whose requests fail, for as long as the
+    /// future is polled. `client` returns the client of a component, such as `kube-controller-manager` or
+    /// `job-controller`. The controllers begin without a memory, like `kube-controller-manager` when it is started. The
+    /// cluster itself has to run [none](Controllers::none), and the controllers hold no lock that keeps several of
+    /// these futures from getting in each other's way.
     ///
     /// ```
     /// # use kubewright_apimachinery::random::Random;

@@ -1,8 +1,8 @@
 //! The tokens of service accounts in Secrets
 //! (<https://kubernetes.io/docs/concepts/configuration/secret/#serviceaccount-token-secrets>).
 //!
-//! A Secret of that type gets a token, the server's certificates and the name of its namespace. It is deleted if its service account doesn't exist.
-//! A service account whose Secret is deleted no longer refers to it.
+//! A Secret of that type gets a token, the server's certificates and the name of its namespace. It is deleted if its
+//! service account doesn't exist. A service account whose Secret is deleted no longer refers to it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

@@ -64,7 +64,8 @@ impl Controller for Aggregation {
 }
 
 impl Aggregation {
-    /// Processes a change of a role, which is passed again if it is an aggregated one. Any aggregated role may select it.
+    /// Processes a change of a role, which is passed again if it is an aggregated one. Any aggregated role may select
+    /// it.
     fn learn(&mut self, name: &str, role: &StoredObject, aggregated: Option<&Arc<Value>>, gone: bool) -> Vec<Key> {
         self.roles.remove(name);
         self.aggregated.remove(name);

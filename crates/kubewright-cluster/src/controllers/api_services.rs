@@ -1,5 +1,5 @@
-//! APIServices: whether the servers that they name are available, and one for each version of a custom kind. kube-apiserver
-//! does both itself.
+//! APIServices: whether the servers that they name are available, and one for each version of a custom kind.
+//! kube-apiserver does both itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The priorities of custom kinds: of the group, and of each version, so that versions are ordered by their names.
 const CUSTOM_PRIORITIES: (i64, i64) = (1000, 100);
 
-/// Creates an APIService for each version of a custom kind, and deletes it with the version, for as long as it is polled.
+/// Creates an APIService for each version of a custom kind, and deletes it with the version, for as long as it is
+/// polled.
 pub(crate) async fn register(api: ApiServer, client: ObjectClient, clock: SharedClock) {
     let mut changes = api.registry().changes();
     let mut retries = Retries::up_to(LONGEST_PAUSE);
@@ -90,8 +91,8 @@ async fn register_once(api: &ApiServer, client: &ObjectClient) -> Result<(), kub
     Ok(())
 }
 
-/// Maintains the condition `Available` of APIServices that name a Service, for as long as it is polled. Reads nothing while
-/// there are none.
+/// Maintains the condition `Available` of APIServices that name a Service, for as long as it is polled. Reads nothing
+/// while there are none.
 pub(crate) async fn check(api: ApiServer, client: ObjectClient, clock: SharedClock) {
     loop {
         api.aggregation().any_remote().await;
@@ -161,8 +162,8 @@ async fn write(client: &ObjectClient, name: &str, condition: Value) -> Result<()
     }
 }
 
-/// Returns whether an APIService is available, and its condition if that has to be written. Without a result of a check, the
-/// API server itself serves the version.
+/// Returns whether an APIService is available, and its condition if that has to be written. Without a result of a
+/// check, the API server itself serves the version.
 fn condition(object: &Value, found: Option<&Availability>, now: Timestamp) -> (bool, Option<Value>) {
     let (is_available, reason, message) = match found {
         Some(found) => (found.is_available, found.reason, found.message.as_str()),

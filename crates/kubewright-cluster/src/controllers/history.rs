@@ -42,8 +42,8 @@ pub(crate) struct Latest {
 }
 
 impl History<'_> {
-    /// Returns the revision of the present template. If the template is that of an earlier revision, that one becomes the
-    /// latest.
+    /// Returns the revision of the present template. If the template is that of an earlier revision, that one becomes
+    /// the latest.
     pub(crate) fn latest(&self) -> Latest {
         let data = data(&self.owner["spec"]["template"]);
         let collisions = int(self.owner, "/status/collisionCount");
@@ -93,7 +93,8 @@ impl History<'_> {
         Some(template)
     }
 
-    /// Returns the steps that delete the oldest revisions beyond `spec.revisionHistoryLimit`. Revisions in use don't count.
+    /// Returns the steps that delete the oldest revisions beyond `spec.revisionHistoryLimit`. Revisions in use don't
+    /// count.
     pub(crate) fn truncate(&self, in_use: impl Fn(&Value) -> bool) -> Vec<Step> {
         let Some(limit) =
             number(self.owner, "/spec/revisionHistoryLimit").and_then(|limit| usize::try_from(limit).ok())
@@ -110,7 +111,8 @@ impl History<'_> {
 /// The directive of strategic merge patches that makes the template replace the present one.
 const PATCH: &str = "$patch";
 
-/// Returns the data of a revision: the strategic merge patch that restores the template, which `kubectl rollout undo` sends.
+/// Returns the data of a revision: the strategic merge patch that restores the template, which `kubectl rollout undo`
+/// sends.
 fn data(template: &Value) -> Value {
     let mut template = map(template);
     template.insert(PATCH.into(), "replace".into());

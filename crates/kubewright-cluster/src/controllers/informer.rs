@@ -65,7 +65,8 @@ impl Informer {
         self.state.lock().subscribers.is_empty()
     }
 
-    /// Adds a controller. All controllers then start over with a snapshot at the next reading, since the new one needs it.
+    /// Adds a controller. All controllers then start over with a snapshot at the next reading, since the new one needs
+    /// it.
     pub(crate) fn subscribe(&self, controller: impl Controller + 'static) -> Subscription {
         let mut state = self.state.lock();
         let wake = Arc::new(Notify::new());
@@ -155,8 +156,8 @@ impl Subscription {
     }
 
     /// Reads the feed to its end, which includes every write that the API server has answered, and decides about an
-    /// object, which then doesn't need a decision any more. `None` means that the controller has panicked. That concerns this object
-    /// only, since a decision leaves the state of the controller usable.
+    /// object, which then doesn't need a decision any more. `None` means that the controller has panicked. That
+    /// concerns this object only, since a decision leaves the state of the controller usable.
     pub(crate) fn decide(&self, key: &Key, now: Timestamp) -> Option<Plan> {
         self.with(|subscriber| {
             subscriber.dirty.remove(key);

@@ -45,8 +45,8 @@ impl Kind {
         change.resource.storage.split_once('/') == Some((self.group, self.plural))
     }
 
-    /// Returns the path of an object, or of a collection if the name is empty. The namespace of an object of the cluster is
-    /// empty.
+    /// Returns the path of an object, or of a collection if the name is empty. The namespace of an object of the
+    /// cluster is empty.
     pub(crate) fn address(&self, namespace: &str, name: &str) -> ObjectPath {
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
         ObjectPath { group: self.group.into(), ..ObjectPath::core(self.plural, namespace, name) }

@@ -1,5 +1,6 @@
 //! The service `kubernetes`, by which programs find the API server. As in Kubernetes, it is recreated if it is deleted.
-//! Its endpoint is the address at which the server listens. The same loop maintains the objects of [`service_addresses`](super::service_addresses).
+//! Its endpoint is the address at which the server listens. The same loop maintains the objects of
+//! [`service_addresses`](super::service_addresses).
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -51,7 +52,8 @@ pub(super) enum Operation {
     Delete(String),
 }
 
-/// Maintains the service and the objects of addresses for as long as it is polled. `server` is the address at which the API server listens.
+/// Maintains the service and the objects of addresses for as long as it is polled. `server` is the address at which the
+/// API server listens.
 pub(crate) async fn run(
     api: ApiServer,
     client: ObjectClient,
@@ -62,7 +64,8 @@ pub(crate) async fn run(
     let mut addresses = ServiceAddresses::default();
     let mut feed = api.feed();
     let mut retries = Retries::up_to(LONGEST_PAUSE);
-    // As in kube-apiserver, the service follows the server's own checks. `/metrics/slis` has their results from then on.
+    // As in kube-apiserver, the service follows the server's own checks. `/metrics/slis` has their results from then
+    // on.
     while let Err(error) = client.read_text("/readyz").await {
         tracing::debug!(%error, "failed to ask the API server whether it is ready");
         tokio::time::sleep(READINESS_PAUSE).await;

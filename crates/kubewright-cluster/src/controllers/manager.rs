@@ -147,7 +147,8 @@ impl ControllerManager<'_> {
         recorder
     }
 
-    /// Creates the service accounts of the selected controllers, as kube-controller-manager does when each of them starts.
+    /// Creates the service accounts of the selected controllers, as kube-controller-manager does when each of them
+    /// starts.
     pub(crate) fn create_accounts(&self, selected: &Controllers) -> impl Future<Output = ()> + use<> {
         let (client, accounts) = (self.client(CONTROLLER_MANAGER), component::accounts(selected));
         async move {

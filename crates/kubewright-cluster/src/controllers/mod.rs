@@ -30,9 +30,9 @@
 //! [`manager`] starts them, and [`selection`] names those that can be left out.
 //!
 //! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
-//! finds the children of each parent, and [`history`] keeps the revisions of their templates. These controllers share one
-//! reader of the feed ([`informer`]) and one map of all pods ([`objects`]). The others read the feed themselves, some of
-//! them in batches ([`batch`]). All of them retry failed requests ([`retry`]).
+//! finds the children of each parent, and [`history`] keeps the revisions of their templates. These controllers share
+//! one reader of the feed ([`informer`]) and one map of all pods ([`objects`]). The others read the feed themselves,
+//! some of them in batches ([`batch`]). All of them retry failed requests ([`retry`]).
 
 mod account_tokens;
 pub(crate) mod admission_policies;

@@ -173,8 +173,8 @@ impl NamespaceDefaults {
         }
     }
 
-    /// Creates or updates the objects that a namespace lacks. If another writer was faster, this fails, and the feed has delivered
-    /// its object when it is tried again.
+    /// Creates or updates the objects that a namespace lacks. If another writer was faster, this fails, and the feed
+    /// has delivered its object when it is tried again.
     async fn complete(&self, namespace: &str) -> Result<(), kube::Error> {
         let certificate = self.certificate.borrow().clone();
         let missing = self.state.missing(namespace, &certificate);

@@ -1,5 +1,6 @@
-//! The removal of pods that no kubelet will end: those whose node is gone, those that are being deleted on a node that is out of service, and
-//! those that are being deleted before they had a node. Of the pods that have ended, the newest stay until their owners delete them
+//! The removal of pods that no kubelet will end: those whose node is gone, those that are being deleted on a node that
+//! is out of service, and those that are being deleted before they had a node. Of the pods that have ended, the newest
+//! stay until their owners delete them
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection>).
 
 use std::{
@@ -58,7 +59,8 @@ struct EndedPods {
     ages: BTreeMap<Key, Age>,
 }
 
-/// What ended pods are sorted by: those that were not evicted stay longer, and the newer ones. The time is as it is written.
+/// What ended pods are sorted by: those that were not evicted stay longer, and the newer ones. The time is as it is
+/// written.
 type Age = (bool, String);
 type EndedPod = (Age, Key);
 
@@ -101,7 +103,8 @@ impl EndedPods {
 }
 
 impl PodGarbage {
-    /// Creates the controller. `pods` include each pod before its change is taken. The clock tells since when a node has been absent.
+    /// Creates the controller. `pods` include each pod before its change is taken. The clock tells since when a node
+    /// has been absent.
     pub(crate) fn new(clock: SharedClock, pods: Objects) -> Self {
         let (nodes, bound, node_of, absent) = Default::default();
         Self { clock, pods, nodes, bound, node_of, absent, ended: EndedPods::new(MAX_ENDED) }

@@ -1,5 +1,5 @@
-//! The finalizers of persistent volumes, of claims and of classes of their attributes, which protect them while they are in
-//! use (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
+//! The finalizers of persistent volumes, of claims and of classes of their attributes, which protect them while they
+//! are in use (<https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection>).
 //!
 //! The API server adds them. This controller removes that of a deleted claim when no pod on a node uses it, that of a
 //! deleted volume when no claim is bound to it, and that of a deleted class when no volume or claim names it.

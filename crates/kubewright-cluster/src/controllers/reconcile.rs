@@ -554,8 +554,8 @@ async fn remove(folder: PathBuf) -> Result<(), kube::Error> {
     }
 }
 
-/// Converts the error "not found" to success. After a conflict the object may have been replaced by another one of that name, or
-/// not: the next decision, which follows soon, knows.
+/// Converts the error "not found" to success. After a conflict the object may have been replaced by another one of that
+/// name, or not: the next decision, which follows soon, knows.
 fn forgive(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if is_gone(&error) => Ok(()),

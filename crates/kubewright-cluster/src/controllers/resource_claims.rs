@@ -30,7 +30,8 @@ const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The field manager of the names of claims in the status of pods.
 const MANAGER: &str = "ResourceClaimController";
 
-/// The controller of claims. The key of a pod begins with a slash, which no name contains, so that it differs from that of a claim.
+/// The controller of claims. The key of a pod begins with a slash, which no name contains, so that it differs from that
+/// of a claim.
 #[derive(Debug)]
 pub(crate) struct ResourceClaims {
     pods: Objects,

@@ -1,8 +1,8 @@
 //! The status of resource quotas: what they allow and what is used
 //! (<https://kubernetes.io/docs/concepts/policy/resource-quotas/>).
 //!
-//! The API server refuses writes by this status, and records in it what each admitted object uses. This controller sets it
-//! for new and changed quotas, and calculates it again when objects use less.
+//! The API server refuses writes by this status, and records in it what each admitted object uses. This controller sets
+//! it for new and changed quotas, and calculates it again when objects use less.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,8 +27,8 @@ use super::{
 const QUOTA: Kind = Kind { group: "", kind: "ResourceQuota", plural: "resourcequotas" };
 const CUSTOM: Kind =
     Kind { group: "apiextensions.k8s.io", kind: "CustomResourceDefinition", plural: "customresourcedefinitions" };
-/// The interval at which every quota is calculated again: the default of `--resource-quota-sync-period`. It finds pods that
-/// are stuck in their deletion.
+/// The interval at which every quota is calculated again: the default of `--resource-quota-sync-period`. It finds pods
+/// that are stuck in their deletion.
 const RESYNC: Duration = Duration::from_secs(5 * 60);
 
 /// The resource quota controller.
@@ -66,7 +66,8 @@ impl ResourceQuotas {
         before.is_none_or(|before| before["spec"] != change.object()["spec"])
     }
 
-    /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the namespace, it is false.
+    /// Processes a change of an object, and returns whether it can use less than before. Without a quota in the
+    /// namespace, it is false.
     fn count(&mut self, evaluator: Evaluator<'_>, key: &Key, change: &Change) -> bool {
         let gone = change.kind == ChangeKind::Deleted;
         let resource = &*change.resource.storage;
@@ -121,8 +122,8 @@ impl ResourceQuotas {
     }
 }
 
-/// Returns whether the status is that of the current spec. Otherwise an object may be created without being counted, before
-/// the status is written.
+/// Returns whether the status is that of the current spec. Otherwise an object may be created without being counted,
+/// before the status is written.
 fn is_settled(quota: &Value) -> bool {
     quota_usage::is_equal(&quota["spec"]["hard"], &quota["status"]["hard"])
 }

@@ -58,7 +58,8 @@ impl<K: Ord + Clone> Retries<K> {
         self.fail(key, now, self.backoff.first);
     }
 
-    /// Records a failure at `now` of a plan that was outdated: an object has changed or is gone. The first pause is short then.
+    /// Records a failure at `now` of a plan that was outdated: an object has changed or is gone. The first pause is
+    /// short then.
     pub(crate) fn outdated(&mut self, key: K, now: Duration) {
         self.fail(key, now, FIRST);
     }

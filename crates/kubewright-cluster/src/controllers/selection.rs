@@ -6,10 +6,11 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 /// default is all of them.
 ///
 /// What kube-apiserver does itself isn't among them and always runs: the deletion of the objects of a custom kind, the
-/// expiry of events, the service `kubernetes`, the objects of the addresses of services, the availability of aggregated API servers and the APIServices of custom kinds.
+/// expiry of events, the service `kubernetes`, the objects of the addresses of services, the availability of aggregated
+/// API servers and the APIServices of custom kinds.
 ///
-/// It is parsed from a list of names: `all` (or `*`), `none`, or names separated by commas, of which `-name` removes one. A
-/// list that begins with a removal removes from all.
+/// It is parsed from a list of names: `all` (or `*`), `none`, or names separated by commas, of which `-name` removes
+/// one. A list that begins with a removal removes from all.
 ///
 /// ```
 /// use kubewright_cluster::Controllers;

@@ -1,5 +1,6 @@
-//! The addresses of services as objects: the ServiceCIDR `kubernetes`, which is the range that addresses are allocated from, and an
-//! IPAddress for each cluster IP (<https://kubernetes.io/docs/reference/networking/virtual-ips/#ip-address-objects>).
+//! The addresses of services as objects: the ServiceCIDR `kubernetes`, which is the range that addresses are allocated
+//! from, and an IPAddress for each cluster IP
+//! (<https://kubernetes.io/docs/reference/networking/virtual-ips/#ip-address-objects>).
 //!
 //! kube-apiserver creates the IPAddress before it stores the service. Here it follows the service, in the next moment.
 

@@ -1,5 +1,5 @@
-//! The ranges of addresses of services: their finalizers, their readiness, and their deletion, which waits until no address would be left
-//! without a range (KEP-1880).
+//! The ranges of addresses of services: their finalizers, their readiness, and their deletion, which waits until no
+//! address would be left without a range (KEP-1880).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,8 @@
 //! The eviction of pods from nodes with taints of the effect `NoExecute`
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions>).
 //!
-//! A pod that doesn't tolerate such a taint is deleted at once, and one that tolerates it for some seconds after these seconds.
+//! A pod that doesn't tolerate such a taint is deleted at once, and one that tolerates it for some seconds after these
+//! seconds.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -1,5 +1,5 @@
-//! The correlation of events, as Kubernetes' recorders have it: a repetition is counted, many similar events become one, and an object
-//! that causes too many events gets no more of them for a while. Pure.
+//! The correlation of events, as Kubernetes' recorders have it: a repetition is counted, many similar events become
+//! one, and an object that causes too many events gets no more of them for a while. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Event recording for the controllers, the scheduler and the kubelet: each distinct occurrence has one Event object, whose count grows
-//! with each repetition, and many similar ones share one ([`correlation`]).
+//! Event recording for the controllers, the scheduler and the kubelet: each distinct occurrence has one Event object,
+//! whose count grows with each repetition, and many similar ones share one ([`correlation`]).
 //!
 //! Recording never blocks: a background task writes the events, and events are dropped while too many are pending.
 

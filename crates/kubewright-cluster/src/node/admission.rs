@@ -1,5 +1,5 @@
-//! Whether the node takes a pod that is bound to it. The scheduler has checked that already, but not for pods that name their
-//! node themselves. The rules and messages are those of the kubelet's admission
+//! Whether the node takes a pod that is bound to it. The scheduler has checked that already, but not for pods that name
+//! their node themselves. The rules and messages are those of the kubelet's admission
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename>). Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -21,7 +21,8 @@ use crate::{
     quantity::PARTS,
 };
 
-/// The resources that every node has, in the order in which the kubelet checks them. Others are checked by name after these.
+/// The resources that every node has, in the order in which the kubelet checks them. Others are checked by name after
+/// these.
 const NATIVE: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
 
 /// Why a pod is rejected.

@@ -1,8 +1,8 @@
 //! Local volumes that are block devices, which the node formats and mounts
 //! (<https://kubernetes.io/docs/concepts/storage/volumes/#local>).
 //!
-//! A device is mounted once for all pods that use it, in the directory of the node, and unmounted when the last of them is gone. One that has a file
-//! system or partitions isn't formatted.
+//! A device is mounted once for all pods that use it, in the directory of the node, and unmounted when the last of them
+//! is gone. One that has a file system or partitions isn't formatted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,7 +51,8 @@ impl Devices {
         Self { folder: directory.join(FOLDER), users: Mutex::default() }
     }
 
-    /// Mounts a device for a pod, after it is formatted if it is empty, unless it is mounted. Returns the mount point. Blocks.
+    /// Mounts a device for a pod, after it is formatted if it is empty, unless it is mounted. Returns the mount point.
+    /// Blocks.
     ///
     /// # Errors
     /// If the device can't be formatted, checked or mounted.

@@ -1,8 +1,9 @@
 //! Connections from the network namespaces of pods to other machines.
 //!
-//! A pod's address means nothing to other machines. So the pod's namespace redirects such connections (TCP) to a socket of the node in the same namespace,
-//! and the node connects to the original destination from the network of the host. Other packets to other machines are rejected. The rules end with the namespace; the host's own
-//! firewall isn't changed.
+//! A pod's address means nothing to other machines. So the pod's namespace redirects such connections (TCP) to a socket
+//! of the node in the same namespace, and the node connects to the original destination from the network of the host.
+//! Other packets to other machines are rejected. The rules end with the namespace; the host's own firewall isn't
+//! changed.
 
 use std::{
     io,
@@ -48,7 +49,8 @@ pub(crate) async fn serve(listener: tokio::net::TcpListener) {
     sockets::serve(listener, CONNECTIONS, pass_on).await;
 }
 
-/// Connects a pod with the destination that it has asked for, until both sides have closed. If that fails, the pod's connection is reset.
+/// Connects a pod with the destination that it has asked for, until both sides have closed. If that fails, the pod's
+/// connection is reset.
 async fn pass_on(mut pod: TcpStream) {
     let result = async {
         let destination = original_destination(&pod)?;

@@ -1,9 +1,10 @@
-//! Directories and files of the host as volumes of pods (<https://kubernetes.io/docs/concepts/storage/volumes/#hostpath-volume-types>).
+//! Directories and files of the host as volumes of pods
+//! (<https://kubernetes.io/docs/concepts/storage/volumes/#hostpath-volume-types>).
 
 use std::{fs, io, os::unix::fs::FileTypeExt, path::Path};
 
-/// Creates what is missing at a path, if the type of the volume says so, and checks what is there. A missing path without a type becomes a
-/// directory, as container runtimes do it.
+/// Creates what is missing at a path, if the type of the volume says so, and checks what is there. A missing path
+/// without a type becomes a directory, as container runtimes do it.
 ///
 /// # Errors
 /// If the path can't be created or read, or is something else; the message is then the kubelet's.

@@ -1,9 +1,10 @@
 //! `/etc/hosts` of containers, with the pod's own name, its `hostAliases`, and the names of Services.
 //!
 //! The form is the kubelet's. The names of Services replace the cluster's DNS
-//! (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>) for pods in the network of the host, which find no [server](super::dns): it
-//! needs port 53. There are names for cluster IPs, for the ready endpoints of headless Services, and for the host names of these
-//! endpoints, but none for external Services, and no records of ports.
+//! (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>) for pods in the network of the host,
+//! which find no [server](super::dns): it needs port 53. There are names for cluster IPs, for the ready endpoints of
+//! headless Services, and for the host names of these endpoints, but none for external Services, and no records of
+//! ports.
 
 use std::{
     collections::BTreeMap,
@@ -78,16 +79,16 @@ impl Hosts {
         state.slices.clear();
     }
 
-    /// Returns the variables of the Services of a namespace, without those of `kubernetes`, whose variables contain the API
-    /// server's own address.
+    /// Returns the variables of the Services of a namespace, without those of `kubernetes`, whose variables contain the
+    /// API server's own address.
     pub(crate) fn service_variables(&self, namespace: &str) -> Vec<(String, String)> {
         let state = self.state.lock();
         let here = state.services.range(Key::first_of(namespace)..).take_while(|(key, _)| key.namespace == namespace);
         service_env::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
     }
 
-    /// Writes the file of a pod in its directory, and keeps it up to date until the pod is [removed](Hosts::remove). Returns
-    /// its path.
+    /// Writes the file of a pod in its directory, and keeps it up to date until the pod is [removed](Hosts::remove).
+    /// Returns its path.
     ///
     /// # Errors
     /// If the file can't be written.
@@ -172,7 +173,8 @@ pub(crate) fn host_name(pod: &Pod) -> &str {
     name.get(..63).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
-/// Returns what the kubelet writes: the pod's own name and the aliases. `host` is the host's own file, for a pod in its network.
+/// Returns what the kubelet writes: the pod's own name and the aliases. `host` is the host's own file, for a pod in its
+/// network.
 fn own_part(pod: &Pod, address: &str, host: Option<String>) -> String {
     let spec = pod.spec.as_ref();
     let mut text = match host {

@@ -69,7 +69,8 @@ impl Identity {
         Self { user: geteuid().as_raw(), group, groups: others.chain([group]).collect() }
     }
 
-    /// Returns the identity that a container asks for; `None` if it asks for none. What isn't given is that of the image, whose user is root.
+    /// Returns the identity that a container asks for; `None` if it asks for none. What isn't given is that of the
+    /// image, whose user is root.
     pub(crate) fn of(pod: &Pod, container: &Container, accounts: &Accounts) -> Option<Self> {
         let of_pod = of_pod(pod);
         let of_container = container.security_context.clone().unwrap_or_default();

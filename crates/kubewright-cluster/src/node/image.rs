@@ -18,11 +18,11 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
 /// `args` replace the default arguments alone.
 ///
-/// Without [network namespaces](crate::PodNetwork::Namespaces), a program that listens on `0.0.0.0` occupies that port of the whole machine, and a
-/// second pod with the same image finds the port in use. A program should therefore listen on its pod's own address,
-/// which the entrypoint, the default arguments and the values of [`Program::env`] may refer to as `$(POD_IP)`. The
-/// names `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands for a dollar sign, and
-/// any other reference is left unchanged.
+/// Without [network namespaces](crate::PodNetwork::Namespaces), a program that listens on `0.0.0.0` occupies that port
+/// of the whole machine, and a second pod with the same image finds the port in use. A program should therefore listen
+/// on its pod's own address, which the entrypoint, the default arguments and the values of [`Program::env`] may refer
+/// to as `$(POD_IP)`. The names `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands
+/// for a dollar sign, and any other reference is left unchanged.
 ///
 /// ```
 /// # use kubewright_cluster::Program;
@@ -57,9 +57,9 @@ impl Program {
         Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// Creates an image that contains only this program, as those of most operators do. It runs by whatever name or absolute path
-    /// the container's `command` has, such as `manager` or `/manager`. That of another program of the host, such as `sh` or `/bin/sh`,
-    /// runs the host's instead, and a path in a volume of the container what is there.
+    /// Creates an image that contains only this program, as those of most operators do. It runs by whatever name or
+    /// absolute path the container's `command` has, such as `manager` or `/manager`. That of another program of the
+    /// host, such as `sh` or `/bin/sh`, runs the host's instead, and a path in a volume of the container what is there.
     pub fn single(path: impl Into<PathBuf>) -> Self {
         Self { single: true, ..Self::executable(path) }
     }
@@ -107,8 +107,8 @@ impl Program {
         head
     }
 
-    /// Returns whether a command isn't the image's only program: it is in a volume, relative to the working directory, or a program of
-    /// the host with another file name.
+    /// Returns whether a command isn't the image's only program: it is in a volume, relative to the working directory,
+    /// or a program of the host with another file name.
     fn is_another_program(&self, command: &str, mounts: &[&str]) -> bool {
         let path = Path::new(command);
         let program = self.entrypoint.first().and_then(|program| Path::new(program).file_name());
@@ -129,7 +129,8 @@ impl Program {
         variables
     }
 
-    /// Adds the directory of an image's only program to the end of `PATH`: it may look itself up by its name, or be called by it.
+    /// Adds the directory of an image's only program to the end of `PATH`: it may look itself up by its name, or be
+    /// called by it.
     pub(crate) fn extend_search_path(&self, environment: &mut [(String, String)]) {
         let program = self.entrypoint.first().filter(|_| self.single).map(Path::new);
         let directory = program.filter(|program| program.is_absolute()).and_then(Path::parent).and_then(Path::to_str);

@@ -4,7 +4,8 @@
 //! * [`admission`]: whether the node takes a pod
 //! * [`pod`]: the lifecycle of a pod
 //! * [`pods`]: the pods of the node
-//! * [`environment`], [`env_file`], [`resource`] and [`volume`]: variables, files of variables, resource fields and volumes of containers
+//! * [`environment`], [`env_file`], [`resource`] and [`volume`]: variables, files of variables, resource fields and
+//!   volumes of containers
 //! * [`host_path`]: directories and files of the host as volumes
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
@@ -180,14 +181,15 @@ impl NodeContext {
         self.directory.join(uid)
     }
 
-    /// Returns the directory in memory of a pod, which is removed together with the pod. It exists once a volume is in it.
+    /// Returns the directory in memory of a pod, which is removed together with the pod. It exists once a volume is in
+    /// it.
     pub(crate) fn memory_directory(&self, uid: &str) -> Option<PathBuf> {
         self.memory.as_ref().map(|memory| memory.join(uid))
     }
 }
 
-/// Runs the pods that are bound to the node, for as long as it is polled, and keeps `pods` up to date. Dropping the future
-/// kills them.
+/// Runs the pods that are bound to the node, for as long as it is polled, and keeps `pods` up to date. Dropping the
+/// future kills them.
 pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: NodePods) {
     let feed = api.feed();
     let names = host.hosts.clone().follow();

@@ -1,7 +1,8 @@
 //! File systems that the node mounts for the volumes of pods, and the table of mounts.
 //!
-//! They are mounted where all processes of the host see them, below the directories of the node, so that the containers of a pod share them and they
-//! stay when containers restart. They are detached before these directories are removed, also those of a cluster that was killed.
+//! They are mounted where all processes of the host see them, below the directories of the node, so that the containers
+//! of a pod share them and they stay when containers restart. They are detached before these directories are removed,
+//! also those of a cluster that was killed.
 
 use std::{
     ffi::OsString,
@@ -25,8 +26,8 @@ pub(crate) struct MountPoint<'a> {
     is_shared: bool,
 }
 
-/// Reads the lines of `mountinfo` (<https://www.kernel.org/doc/html/latest/filesystems/proc.html>). A later mount may hide an
-/// earlier one at the same path.
+/// Reads the lines of `mountinfo` (<https://www.kernel.org/doc/html/latest/filesystems/proc.html>). A later mount may
+/// hide an earlier one at the same path.
 pub(crate) fn mount_points(table: &[u8]) -> impl Iterator<Item = MountPoint<'_>> {
     table.split(|byte| *byte == b'\n').filter_map(mount_point)
 }
@@ -74,8 +75,8 @@ fn mounted_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(points.filter(|path| path.starts_with(directory)).collect())
 }
 
-/// Mounts an empty file system in memory of at most `size` bytes at a directory, unless something is mounted there. Returns whether
-/// it was mounted. Each user can write in it.
+/// Mounts an empty file system in memory of at most `size` bytes at a directory, unless something is mounted there.
+/// Returns whether it was mounted. Each user can write in it.
 ///
 /// # Errors
 /// If the system refuses it.
@@ -118,7 +119,8 @@ pub(crate) fn bind_private(directory: &Path) -> io::Result<()> {
     bind(directory, false)
 }
 
-/// Makes a directory or file a mount of its own, unless it is one. What is mounted in it is seen in the namespaces that have it, too.
+/// Makes a directory or file a mount of its own, unless it is one. What is mounted in it is seen in the namespaces that
+/// have it, too.
 ///
 /// # Errors
 /// If the system refuses it.

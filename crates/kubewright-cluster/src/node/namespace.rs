@@ -25,8 +25,8 @@ pub(crate) struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    /// Returns the command that executes another one in the namespace. A program without a path is looked up in the `PATH` of the
-    /// returned command's environment.
+    /// Returns the command that executes another one in the namespace. A program without a path is looked up in the
+    /// `PATH` of the returned command's environment.
     pub(crate) fn enter(&self, inner: &Command) -> Command {
         let mut command = Command::new(&self.nsenter);
         command.arg(option("--net=", &self.path)).args(self.ipc.as_ref().map(|path| option("--ipc=", path)));

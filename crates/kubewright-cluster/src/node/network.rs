@@ -1,12 +1,14 @@
 //! The network of pods: that of the host, or a network namespace for each pod.
 //!
-//! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices connects it with the
-//! host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux routes packets with such addresses, so
-//! that the host, the pods and the Services reach each other as they do without namespaces. Connections to other machines are made by the
-//! node ([`egress`]). Pods with such a namespace have their own for inter-process communication, too.
+//! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices
+//! connects it with the host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux
+//! routes packets with such addresses, so that the host, the pods and the Services reach each other as they do without
+//! namespaces. Connections to other machines are made by the node ([`egress`]). Pods with such a namespace have their
+//! own for inter-process communication, too.
 //!
-//! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps the namespace until the pod is gone.
-//! It ends with this process, whatever ends that, and the devices and routes end with the namespace.
+//! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps
+//! the namespace until the pod is gone. It ends with this process, whatever ends that, and the devices and routes end
+//! with the namespace.
 
 use std::{
     io,
@@ -37,15 +39,15 @@ use crate::events::{ObjectEvent, Recorder};
 /// The network of the pods of a node that runs them as processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodNetwork {
-    /// That of the host. Each pod has an address of its own in the loopback network, but two programs can't listen on the same port of all
-    /// addresses, and 127.0.0.1 is the same for all pods.
+    /// That of the host. Each pod has an address of its own in the loopback network, but two programs can't listen on
+    /// the same port of all addresses, and 127.0.0.1 is the same for all pods.
     #[default]
     Host,
-    /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes, with the kernel parameters of `sysctls`, and an IPC namespace unless
-    /// `hostIPC` is true. Requires Linux, root, and the programs `ip` (of
-    /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services, what
-    /// listens on the addresses of this machine except 127.0.0.1, and with the program `nft` (of nftables) other machines, by TCP over IPv4. There is DNS for all. A
-    /// pod starts some 20 ms later.
+    /// A network namespace for each pod whose `hostNetwork` isn't true, as in Kubernetes, with the kernel parameters of
+    /// `sysctls`, and an IPC namespace unless `hostIPC` is true. Requires Linux, root, and the programs `ip` (of
+    /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services, what listens on the
+    /// addresses of this machine except 127.0.0.1, and with the program `nft` (of nftables) other machines, by TCP over
+    /// IPv4. There is DNS for all. A pod starts some 20 ms later.
     Namespaces,
 }
 
@@ -80,10 +82,11 @@ impl NodeNetwork {
     }
 }
 
-/// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses of the pod and of the node, the
-/// name of the host's device, the hardware addresses of the pod's and of the host's device, and the program `nft`, if there is one, with its rules. Both ends
-/// know the hardware address of the other, so that none is asked for: Linux doesn't answer for loopback addresses by default. Without rules
-/// there is no route to other machines, to which packets with a loopback address must not get. The rest of the arguments are files of kernel
+/// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses
+/// of the pod and of the node, the name of the host's device, the hardware addresses of the pod's and of the host's
+/// device, and the program `nft`, if there is one, with its rules. Both ends know the hardware address of the other, so
+/// that none is asked for: Linux doesn't answer for loopback addresses by default. Without rules there is no route to
+/// other machines, to which packets with a loopback address must not get. The rest of the arguments are files of kernel
 /// parameters, each followed by its value.
 const SETUP: &str = r#"set -e
 "$1" -batch - <<END
@@ -258,8 +261,8 @@ pub(super) struct Sandbox {
     _stdin: Option<Stdin>,
 }
 
-/// The network of one pod, which is made when its first container starts. Dropping it closes the host ports and, once its processes have ended, the
-/// namespace.
+/// The network of one pod, which is made when its first container starts. Dropping it closes the host ports and, once
+/// its processes have ended, the namespace.
 #[derive(Debug)]
 pub(crate) struct PodSandbox {
     networks: Arc<PodNetworks>,
@@ -312,8 +315,8 @@ impl PodSandbox {
         Ok(AbortOnDropHandle::new(tasks.spawn(egress::serve(listener))))
     }
 
-    /// Opens the host ports of a pod, which lead to its container ports. They are at the node's address and at 127.0.0.1, if the pod doesn't
-    /// choose an address.
+    /// Opens the host ports of a pod, which lead to its container ports. They are at the node's address and at
+    /// 127.0.0.1, if the pod doesn't choose an address.
     fn open_host_ports(&self, pod: &Pod, host: HostPortContext<'_>) -> Vec<ServiceListener> {
         let ports = host_ports(pod, [Ipv4Addr::LOCALHOST, self.networks.node()]).into_iter();
         ports

@@ -12,7 +12,8 @@ use crate::controllers::{
     value::{list, text},
 };
 
-/// The lists of a pod's status that have the states of containers, with the type of these containers as the kubelet's metrics name it.
+/// The lists of a pod's status that have the states of containers, with the type of these containers as the kubelet's
+/// metrics name it.
 pub(crate) const STATUSES: [(&str, &str); 3] = [
     ("/status/initContainerStatuses", "init_container"),
     ("/status/containerStatuses", "container"),

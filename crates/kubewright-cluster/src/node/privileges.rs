@@ -1,7 +1,8 @@
 //! The privileges of a container's processes, by its `securityContext`
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/security-context/>).
 //!
-//! Where the node runs as root, `setpriv` of util-linux restricts the capabilities before the program starts. Other users have none.
+//! Where the node runs as root, `setpriv` of util-linux restricts the capabilities before the program starts. Other
+//! users have none.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -28,12 +29,12 @@ const DEFAULT: [&str; 14] = [
     "sys_chroot",
 ];
 
-/// The capability to read all directories, which each container has, whatever its user: the program that stands for its image may be in the home
-/// directory of a user, which others can't read.
+/// The capability to read all directories, which each container has, whatever its user: the program that stands for its
+/// image may be in the home directory of a user, which others can't read.
 const SEARCH: &str = "dac_read_search";
 
-/// Finds a `setpriv` that can restrict capabilities, by running it once. Returns `None` if this process isn't root, or if the program is
-/// missing or can't do it.
+/// Finds a `setpriv` that can restrict capabilities, by running it once. Returns `None` if this process isn't root, or
+/// if the program is missing or can't do it.
 pub(crate) async fn find() -> Option<PathBuf> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
         return None;
@@ -51,8 +52,9 @@ pub(crate) async fn find() -> Option<PathBuf> {
     None
 }
 
-/// Returns the command that starts a container's program with restricted privileges: the words before that program and its arguments. Empty if the
-/// container has all privileges of the node. `identity` is the container's user, if it isn't that of the node.
+/// Returns the command that starts a container's program with restricted privileges: the words before that program and
+/// its arguments. Empty if the container has all privileges of the node. `identity` is the container's user, if it
+/// isn't that of the node.
 pub(crate) fn prefix(setpriv: Option<&PathBuf>, container: &Container, identity: Option<&Identity>) -> Vec<String> {
     let security = container.security_context.clone().unwrap_or_default();
     let is_privileged = security.privileged == Some(true);

@@ -292,8 +292,9 @@ impl Process {
         }
     }
 
-    /// Returns the exit code of a container whose leader has ended with this status. The first process of a PID namespace doesn't end
-    /// by a signal for which it has no handler, until it is killed. Here it does, and so it counts as killed.
+    /// Returns the exit code of a container whose leader has ended with this status. The first process of a PID
+    /// namespace doesn't end by a signal for which it has no handler, until it is killed. Here it does, and so it
+    /// counts as killed.
     pub(crate) fn container_exit_code(&self, status: ExitStatus, has_pid_namespace: bool) -> i32 {
         let has_no_handler = has_pid_namespace && status.signal() == Some(Signal::TERM.as_raw());
         if has_no_handler && self.is_asked.load(Ordering::Relaxed) { KILLED } else { exit_code(status) }
@@ -364,7 +365,8 @@ fn kill_strays(mark: &str) -> usize {
         let handle = pidfd_open(pid(id)?, PidfdFlags::empty()).ok()?;
         let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
         if environment.is_empty() {
-            // During `execve`, the environment is empty for a moment. Kernel threads have none, and no executable either.
+            // During `execve`, the environment is empty for a moment. Kernel threads have none, and no executable
+            // either.
             return std::fs::read_link(format!("/proc/{id}/exe")).ok().map(drop);
         }
         let marked = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
@@ -410,10 +412,10 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Gives the signals that a terminal sends their default actions in the programs that this process starts. Without that,
-/// a cluster that a shell has started in the background would pass on that they are ignored, and Ctrl-C would have no
-/// effect in a command of `kubectl exec`. Programs inherit ignored signals, but not handlers; for this process, a handler
-/// that does nothing is the same.
+/// Gives the signals that a terminal sends their default actions in the programs that this process starts. Without
+/// that, a cluster that a shell has started in the background would pass on that they are ignored, and Ctrl-C would
+/// have no effect in a command of `kubectl exec`. Programs inherit ignored signals, but not handlers; for this process,
+/// a handler that does nothing is the same.
 pub(crate) fn stop_ignoring_terminal_signals() {
     // Only Linux tells which signals are ignored.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -58,8 +58,8 @@ impl Streams {
         Ok((Self { stdin: stdin.map(Stdin::Pipe), stdout: Box::new(stdout), stderr: Some(Box::new(stderr)) }, child))
     }
 
-    /// Starts a command in a new terminal, which belongs to `user`, as the leader of a session. Without `stdin`, the terminal's input is only used
-    /// for its size.
+    /// Starts a command in a new terminal, which belongs to `user`, as the leader of a session. Without `stdin`, the
+    /// terminal's input is only used for its size.
     pub(super) fn in_terminal(
         command: process::Command,
         stdin: bool,

@@ -45,7 +45,8 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
     Some(((amount + divisor - 1) / divisor).to_string())
 }
 
-/// Returns the size of an `emptyDir` in memory in bytes: its limit, at most what the pod may use, at most the node's memory.
+/// Returns the size of an `emptyDir` in memory in bytes: its limit, at most what the pod may use, at most the node's
+/// memory.
 pub(crate) fn size_in_memory(pod: &Pod, volume: &EmptyDirVolumeSource, node: Capacity) -> u64 {
     let limit = volume.size_limit.as_ref().and_then(|limit| bytes(quantity(&limit.0)?));
     let all = node.memory_kib() * 1024;

@@ -1,8 +1,10 @@
-//! The network namespace in which the node listens on the cluster IPs and external addresses of Services, if pods have network namespaces.
+//! The network namespace in which the node listens on the cluster IPs and external addresses of Services, if pods have
+//! network namespaces.
 //!
-//! In Kubernetes, a cluster IP is an address of no machine: a Service on port 80 doesn't keep a program of the host, or a pod of its
-//! network, from listening on port 80 of all addresses. Here the node listens on cluster IPs, and where it does so in the host's network, one of the
-//! two can't. So it does so in a namespace, to which the host routes them, and with them the `externalIPs` that aren't its own.
+//! In Kubernetes, a cluster IP is an address of no machine: a Service on port 80 doesn't keep a program of the host, or
+//! a pod of its network, from listening on port 80 of all addresses. Here the node listens on cluster IPs, and where it
+//! does so in the host's network, one of the two can't. So it does so in a namespace, to which the host routes them,
+//! and with them the `externalIPs` that aren't its own.
 
 use std::{net::Ipv4Addr, path::PathBuf, sync::Arc};
 
@@ -15,8 +17,8 @@ use super::{
     network::{PodNetworks, Sandbox, device},
 };
 
-/// Routes an address into the namespace, where it is local. The arguments are the programs `ip` and `nsenter`, the file of the namespace, the device and
-/// the address by which it is connected, the address of the node, and the address.
+/// Routes an address into the namespace, where it is local. The arguments are the programs `ip` and `nsenter`, the file
+/// of the namespace, the device and the address by which it is connected, the address of the node, and the address.
 const ADD: &str = r#"set -e
 "$2" --net="$3" -- "$1" route replace local "$7" dev lo table local
 "$1" route add "$7/32" via "$5" dev "$4" onlink src "$6" table local"#;
@@ -51,7 +53,8 @@ impl ServiceNetwork {
     /// Adds an address to the namespace.
     ///
     /// # Errors
-    /// Returns the reason why packets to the address can't be routed there, such as another cluster on this host that has it.
+    /// Returns the reason why packets to the address can't be routed there, such as another cluster on this host that
+    /// has it.
     pub(crate) async fn add(&self, address: Ipv4Addr) -> Result<(), String> {
         self.run(ADD, address).await
     }

@@ -14,8 +14,8 @@ use tokio::{
 /// The delay after the system failed to accept a connection, for example because of a lack of open files.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Handles each connection in a task, at most `limit` of them at a time, for as long as it is polled. Further connections wait in the system's
-/// queue. Dropping the future ends the connections.
+/// Handles each connection in a task, at most `limit` of them at a time, for as long as it is polled. Further
+/// connections wait in the system's queue. Dropping the future ends the connections.
 pub(crate) async fn serve<F>(listener: TcpListener, limit: usize, handle: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,

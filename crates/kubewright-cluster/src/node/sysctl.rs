@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::controllers::value::{flag, list, text};
 
-/// The parameters that the kubelet allows by default, with the name of their namespace and the field of pods that are in the host's.
+/// The parameters that the kubelet allows by default, with the name of their namespace and the field of pods that are
+/// in the host's.
 const SAFE: [(&str, &str, &str); 12] = [
     ("kernel.shm_rmid_forced", "IPC", "/spec/hostIPC"),
     ("net.ipv4.ip_local_port_range", "Net", "/spec/hostNetwork"),

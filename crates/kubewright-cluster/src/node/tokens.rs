@@ -1,7 +1,7 @@
 //! The service account tokens of the node's pods, and the kubeconfig that refers to them.
 //!
-//! A token is requested for a pod, an audience and a lifetime, is shared by the containers of the pod, and is replaced by
-//! the kubelet's rule: after four fifths of its life, or after a day.
+//! A token is requested for a pod, an audience and a lifetime, is shared by the containers of the pod, and is replaced
+//! by the kubelet's rule: after four fifths of its life, or after a day.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 

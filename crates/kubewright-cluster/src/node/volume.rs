@@ -1,8 +1,9 @@
 //! The volumes of a pod: their content, and the paths at which a container finds them.
 //!
 //! A volume is a directory of the pod. A container finds it at its mount path if the host has mount namespaces
-//! ([`view`](super::view)). In any case it has a link to it below its own root directory, whose path is in the environment
-//! variable `KUBEWRIGHT_ROOT`: `$KUBEWRIGHT_ROOT/etc/config` also works on a real cluster, where the variable is empty.
+//! ([`view`](super::view)). In any case it has a link to it below its own root directory, whose path is in the
+//! environment variable `KUBEWRIGHT_ROOT`: `$KUBEWRIGHT_ROOT/etc/config` also works on a real cluster, where the
+//! variable is empty.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +41,8 @@ const MODE: i32 = 0o644;
 pub(crate) enum Content {
     /// An empty directory.
     Empty,
-    /// An empty directory in memory, if the host has a place for it, of at most so many bytes if it is a file system of its own.
+    /// An empty directory in memory, if the host has a place for it, of at most so many bytes if it is a file system of
+    /// its own.
     Memory(u64),
     /// An existing directory of the host, and whether no container may write it.
     Local(PathBuf, bool),
@@ -124,7 +126,8 @@ fn of_volume(pod: &Pod, volume: &Volume) -> BTreeSet<Reference> {
     references
 }
 
-/// Returns the content of a volume, or a message with the reason why it isn't available. Its files will belong to `owner`.
+/// Returns the content of a volume, or a message with the reason why it isn't available. Its files will belong to
+/// `owner`.
 pub(crate) fn content(
     pod: &Pod,
     container: &Container,
@@ -295,8 +298,8 @@ fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
     }
 }
 
-/// Creates the directory of a container's own files, with links to its volumes. The parents of the pod's directory are not
-/// created, so that the directory of a removed node doesn't reappear.
+/// Creates the directory of a container's own files, with links to its volumes. The parents of the pod's directory are
+/// not created, so that the directory of a removed node doesn't reappear.
 pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf> {
     let mut path = pod_directory.to_owned();
     for part in ["", ".root", container] {
@@ -335,7 +338,8 @@ pub(crate) struct VolumePlace<'a> {
     pub(crate) devices: Option<(&'a Devices, &'a str)>,
     /// The group, `fsGroup`.
     pub(crate) group: Option<u32>,
-    /// Whether the group of a directory that it owns already isn't set again, as by `fsGroupChangePolicy: OnRootMismatch`.
+    /// Whether the group of a directory that it owns already isn't set again, as by
+    /// `fsGroupChangePolicy: OnRootMismatch`.
     pub(crate) only_on_mismatch: bool,
 }
 
@@ -452,8 +456,9 @@ fn check_local(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the path on the host of a volume, or of the part that a mount shows. A part of a volume with files is a copy,
-/// which doesn't follow changes: `copy` is its path. A missing directory in another volume is created with the permissions of the volume.
+/// Returns the path on the host of a volume, or of the part that a mount shows. A part of a volume with files is a
+/// copy, which doesn't follow changes: `copy` is its path. A missing directory in another volume is created with the
+/// permissions of the volume.
 pub(crate) fn part_of(volume: &Path, content: &Content, part: Option<&str>, copy: &Path) -> io::Result<PathBuf> {
     let Some(part) = part.map(inside).filter(|part| !part.as_os_str().is_empty()) else { return Ok(volume.to_owned()) };
     let Content::Files(files) = content else {

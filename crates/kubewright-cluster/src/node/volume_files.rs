@@ -1,7 +1,7 @@
 //! The files of a volume on the disk, which are replaced all at once.
 //!
-//! As the kubelet lays them out: a directory contains the files, the link `..data` leads to it, and links in the volume lead
-//! through `..data`. A change writes another directory and replaces the one link.
+//! As the kubelet lays them out: a directory contains the files, the link `..data` leads to it, and links in the volume
+//! lead through `..data`. A change writes another directory and replaces the one link.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,8 +30,8 @@ pub(crate) type Files = BTreeMap<PathBuf, VolumeFile>;
 /// The link to the current files.
 const DATA: &str = "..data";
 
-/// Replaces the files of a volume, unless they are the same. Blocks until they are written. Must not be called for the same
-/// volume at the same time.
+/// Replaces the files of a volume, unless they are the same. Blocks until they are written. Must not be called for the
+/// same volume at the same time.
 pub(crate) fn replace(volume: &Path, files: &Files) -> io::Result<()> {
     fs::create_dir_all(volume)?;
     let data = volume.join(DATA);

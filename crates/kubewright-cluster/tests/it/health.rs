@@ -1,7 +1,8 @@
 //! A gRPC server with the service `grpc.health.v1.Health`, for probes.
 //!
-//! The name of a service is a path, and the service serves if the file exists; the empty name stands for the whole server, which
-//! serves. `silent` isn't answered, `absent` is unknown, and for `other` the server says that it has no health service.
+//! The name of a service is a path, and the service serves if the file exists; the empty name stands for the whole
+//! server, which serves. `silent` isn't answered, `absent` is unknown, and for `other` the server says that it has no
+//! health service.
 
 use std::{convert::Infallible, net::TcpListener, path::Path};
 

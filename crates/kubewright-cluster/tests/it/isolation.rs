@@ -275,7 +275,8 @@ async fn containers_of_a_pod_can_share_their_processes() {
     let Some(cluster) = cluster().await else { return };
     let container =
         |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
-    // The first process of the namespace is neither's. Each file system is that of the process in whose directory it is.
+    // The first process of the namespace is neither's. Each file system is that of the process in whose directory it
+    // is.
     let server = "trap 'exit 7' USR1; (sleep 0.02 & exit); sleep 1000 & echo secret >/tmp/kubewright-own; wait";
     let client = "[ $$$$ = 1 ] && exit 1; tr '\\0' ' ' </proc/1/cmdline; echo; ls /proc | grep -c '^[0-9]'; \
                   while grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.02; done; \

@@ -36,7 +36,8 @@ pub(crate) async fn request(endpoint: &Endpoint, token: &str, line: &str, header
     request_to(endpoint.address(), endpoint.authority(), line, &headers).await
 }
 
-/// Sends a request without a body to a server whose certificate an authority has signed, and returns the connection and the head of the response.
+/// Sends a request without a body to a server whose certificate an authority has signed, and returns the connection and
+/// the head of the response.
 pub(crate) async fn request_to(
     address: SocketAddr,
     authority: &str,

@@ -1,8 +1,8 @@
 //! The cases of a corpus, before they are recorded.
 //!
-//! A definition in `cases` names a kind, a valid object, and cases that depend on several fields. The others are derived
-//! from the types of the object's fields: one field is missing, empty, malformed, negative, unknown or duplicate at a
-//! time.
+//! A definition in `cases` names a kind, a valid object, and cases that depend on several fields. The others are
+//! derived from the types of the object's fields: one field is missing, empty, malformed, negative, unknown or
+//! duplicate at a time.
 
 mod walk;
 

@@ -15,9 +15,9 @@ struct Definition {
     /// The rows for each of which the steps of `template` are sent.
     #[serde(default)]
     each: Vec<Row>,
-    /// The steps of each row. In them, `{collection}` is the path of the row's collection, `{name}` the name of its object,
-    /// `{kind}` its kind, and a body that is `{object}` or `{status}` that value. A step whose body names a value that the row
-    /// doesn't have is left out.
+    /// The steps of each row. In them, `{collection}` is the path of the row's collection, `{name}` the name of its
+    /// object, `{kind}` its kind, and a body that is `{object}` or `{status}` that value. A step whose body names a
+    /// value that the row doesn't have is left out.
     #[serde(default)]
     template: Vec<Step>,
     /// The steps after those of the rows.

@@ -1,7 +1,7 @@
 //! Sequences of requests in a namespace of their own, and the recorded answers.
 //!
-//! `scenarios/*.yaml` defines them ([`define`]). A recorded scenario is a file of JSON lines: a header, and a line for each
-//! request with its answer, from which everything is removed that differs between two servers (`normal`).
+//! `scenarios/*.yaml` defines them ([`define`]). A recorded scenario is a file of JSON lines: a header, and a line for
+//! each request with its answer, from which everything is removed that differs between two servers (`normal`).
 
 mod define;
 mod normal;
@@ -33,8 +33,8 @@ struct Header {
     server: String,
 }
 
-/// A request. In its path, headers and body, `{ns}` stands for the namespace of the scenario, and `{name}` for what an earlier
-/// step saved by that name.
+/// A request. In its path, headers and body, `{ns}` stands for the namespace of the scenario, and `{name}` for what an
+/// earlier step saved by that name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
@@ -45,7 +45,8 @@ pub struct Step {
     /// The value of `Accept`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub accept: String,
-    /// The value of `Content-Type`, or `json`, `merge`, `strategic`, `apply` or `yaml`. By default JSON if there is a body.
+    /// The value of `Content-Type`, or `json`, `merge`, `strategic`, `apply` or `yaml`. By default JSON if there is a
+    /// body.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub content_type: String,
     /// Further headers.
@@ -77,7 +78,8 @@ pub struct Step {
 pub struct Reply {
     /// The HTTP code.
     pub code: u16,
-    /// The headers that are recorded, in lower case: `content-type` other than JSON, `allow`, `location`, `retry-after`.
+    /// The headers that are recorded, in lower case: `content-type` other than JSON, `allow`, `location`,
+    /// `retry-after`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// The warnings, in order.

@@ -1,7 +1,7 @@
 //! Removal of what differs between two servers, or two runs of one, from the answers of a scenario.
 //!
-//! UIDs are replaced by the names of their objects, and the versions of each object are numbered in the order of their values,
-//! so that it remains visible which are equal and which are newer.
+//! UIDs are replaced by the names of their objects, and the versions of each object are numbered in the order of their
+//! values, so that it remains visible which are equal and which are newer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -183,8 +183,8 @@ impl Normalizer {
     }
 }
 
-/// Sorts the causes of an error about a custom object, and the same texts in its message. Kubernetes validates such an object
-/// in the order of Go maps.
+/// Sorts the causes of an error about a custom object, and the same texts in its message. Kubernetes validates such an
+/// object in the order of Go maps.
 fn sort_custom_causes(status: &mut Map<String, Value>) {
     let details = status.get("details");
     let group = details.and_then(|details| details["group"].as_str()).unwrap_or_default();
@@ -254,7 +254,8 @@ fn hide_versions(text: &str) -> String {
     result
 }
 
-/// Replaces the managed fields of an object in a message, whose order depends on whether two writes were in the same second.
+/// Replaces the managed fields of an object in a message, whose order depends on whether two writes were in the same
+/// second.
 fn hide_owners(text: &str) -> String {
     const START: &str = "managedFields\\\":[";
     let Some((before, owners)) = text.split_once(START) else { return text.to_owned() };

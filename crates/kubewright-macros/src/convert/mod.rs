@@ -1,7 +1,7 @@
 //! `#[derive(Convert)]`.
 //!
-//! The generated code constructs both structs without `..`, so rustc reports a field that is not accounted for, at the path of the
-//! hub. It destructures the hub with `..`, so that the error is reported once.
+//! The generated code constructs both structs without `..`, so rustc reports a field that is not accounted for, at the
+//! path of the hub. It destructures the hub with `..`, so that the error is reported once.
 
 mod parse;
 #[cfg(test)]

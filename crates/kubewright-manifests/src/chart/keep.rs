@@ -24,8 +24,8 @@ pub enum KeepError {
     Yaml(#[from] YamlError),
 }
 
-/// Returns the values of a chart that was edited: its own, and the new ones that it does not have. Its text stays as it is, with its
-/// comments, unless values have to be added.
+/// Returns the values of a chart that was edited: its own, and the new ones that it does not have. Its text stays as it
+/// is, with its comments, unless values have to be added.
 ///
 /// `image` is an image that was asked for, which replaces that of the file.
 ///

@@ -1,9 +1,10 @@
 //! A Helm chart, from the manifests that kustomize renders.
 //!
-//! Its values have the names of kubebuilder's `helm/v2-alpha`: what the operator's Deployment is made of, and which parts the chart has
-//! (CustomResourceDefinitions, metrics, webhooks, cert-manager, Prometheus, roles for users). The names of objects begin with a name that
-//! follows from that of the release, wherever they are referred to; the namespace is that of the release. Text that looks like a template,
-//! as in the description of a field, is escaped. [`keep`] keeps edited values.
+//! Its values have the names of kubebuilder's `helm/v2-alpha`: what the operator's Deployment is made of, and which
+//! parts the chart has (CustomResourceDefinitions, metrics, webhooks, cert-manager, Prometheus, roles for users). The
+//! names of objects begin with a name that follows from that of the release, wherever they are referred to; the
+//! namespace is that of the release. Text that looks like a template, as in the description of a field, is escaped.
+//! [`keep`] keeps edited values.
 
 mod deployment;
 mod keep;

@@ -58,8 +58,8 @@ impl Mark {
 pub(super) struct Template(Value);
 
 impl Template {
-    /// Creates a template from an object. `namespaces` become the namespace of the release, and `prefix` becomes the name that those of
-    /// all objects begin with.
+    /// Creates a template from an object. `namespaces` become the namespace of the release, and `prefix` becomes the
+    /// name that those of all objects begin with.
     pub(super) fn of(mut object: Value, namespaces: &[String], prefix: &str) -> Self {
         protect(&mut object, namespaces);
         if object["kind"] == "CustomResourceDefinition" {

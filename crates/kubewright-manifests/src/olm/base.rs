@@ -53,8 +53,8 @@ pub fn kustomization(package: &str, has_samples: bool) -> String {
     )
 }
 
-/// Adds kinds of definitions to a base, with descriptors of their fields. Entries and descriptors that are there stay as they are; entries
-/// of kinds that no longer exist are removed.
+/// Adds kinds of definitions to a base, with descriptors of their fields. Entries and descriptors that are there stay
+/// as they are; entries of kinds that no longer exist are removed.
 pub fn add_owned(csv: &mut Value, definitions: &[Value]) {
     let before = items(csv, "/spec/customresourcedefinitions/owned").to_vec();
     let mut owned = Vec::new();

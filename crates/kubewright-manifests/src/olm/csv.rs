@@ -28,7 +28,8 @@ pub(super) fn deployments(objects: &[Value], has_webhooks: bool) -> Vec<Value> {
     objects.iter().filter(|object| is(object, "Deployment")).map(install).collect()
 }
 
-/// Lets the operator serve its webhooks with the certificate of OLM, which is mounted without a volume of the Deployment.
+/// Lets the operator serve its webhooks with the certificate of OLM, which is mounted without a volume of the
+/// Deployment.
 fn certificates(deployment: &mut Value) {
     let Some(container) = manager(deployment) else { return };
     let argument = format!("--webhook-cert-path={CERTIFICATES}");

@@ -1,5 +1,5 @@
-//! Digests of images in place of tags, as of `operator-sdk generate bundle --use-image-digests`. Clusters without access to the Internet
-//! copy the images that a bundle lists, and find them by their digests.
+//! Digests of images in place of tags, as of `operator-sdk generate bundle --use-image-digests`. Clusters without
+//! access to the Internet copy the images that a bundle lists, and find them by their digests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use super::{CSV, items, text};
 /// The prefix of environment variables with images that an operator runs.
 const VARIABLE: &str = "RELATED_IMAGE_";
 
-/// Returns the images that rendered objects name by a tag: those of containers of Deployments, those in their environment
-/// variables `RELATED_IMAGE_*`, and those in `spec.relatedImages` of the base of a ClusterServiceVersion.
+/// Returns the images that rendered objects name by a tag: those of containers of Deployments, those in their
+/// environment variables `RELATED_IMAGE_*`, and those in `spec.relatedImages` of the base of a ClusterServiceVersion.
 pub fn tagged_images(objects: &[Value]) -> BTreeSet<String> {
     let mut objects = objects.to_vec();
     let mut all = BTreeSet::new();
@@ -24,9 +24,9 @@ pub fn tagged_images(objects: &[Value]) -> BTreeSet<String> {
     all
 }
 
-/// Replaces the images of [`tagged_images`] by those with digests, and lists all of them in `spec.relatedImages` of the base. Images
-/// without an entry in `digests` stay as they are. The name of an entry is that of its container, or that of its variable without the
-/// prefix.
+/// Replaces the images of [`tagged_images`] by those with digests, and lists all of them in `spec.relatedImages` of the
+/// base. Images without an entry in `digests` stay as they are. The name of an entry is that of its container, or that
+/// of its variable without the prefix.
 pub fn use_digests(objects: &mut [Value], digests: &BTreeMap<String, String>) {
     let replace = |image: &mut Value| {
         if let Some(digest) = image.as_str().and_then(|image| digests.get(image)) {
@@ -63,7 +63,8 @@ fn add(related: &mut Vec<Value>, names: &[String; 2], image: &Value) {
     }
 }
 
-/// Calls a function with each image of the Deployments, and the names for it: a short one, and a longer one if that is taken.
+/// Calls a function with each image of the Deployments, and the names for it: a short one, and a longer one if that is
+/// taken.
 fn visit(objects: &mut [Value], act: &mut impl FnMut([String; 2], &mut Value)) {
     for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
         let deployment_name = text(deployment, "/metadata/name").to_owned();

@@ -27,8 +27,8 @@ const BELOW_K8S_IO: [&str; 16] = [
     "storage",
 ];
 
-/// Adds to each owned kind of a ClusterServiceVersion the kinds that its controllers own, by the description of the operator. Entries
-/// that are there stay as they are.
+/// Adds to each owned kind of a ClusterServiceVersion the kinds that its controllers own, by the description of the
+/// operator. Entries that are there stay as they are.
 pub fn add_resources(csv: &mut Value, description: &Description) {
     let owned = csv.pointer_mut("/spec/customresourcedefinitions/owned").and_then(Value::as_array_mut);
     for entry in owned.into_iter().flatten() {

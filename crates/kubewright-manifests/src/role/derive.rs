@@ -36,7 +36,8 @@ fn used_by(controller: &Controller, used: &Use, description: &Description) -> Ve
             if has_status(&used.resource, description) {
                 rules.push(on("/status", &[Verb::Patch]));
             }
-            // Required by the admission plugin OwnerReferencesPermissionEnforcement, since children block the deletion of their owner.
+            // Required by the admission plugin OwnerReferencesPermissionEnforcement, since children block the deletion
+            // of their owner.
             rules.push(on("/finalizers", &[Verb::Update]));
             rules.extend(controller.finalizer.iter().map(|_| on("", &[Verb::Patch])));
         }

@@ -1,5 +1,5 @@
-//! Joining rules, in the steps of controller-gen's `NormalizeRules`: verbs of one resource, then resources with the same
-//! verbs, then groups, then paths.
+//! Joining rules, in the steps of controller-gen's `NormalizeRules`: verbs of one resource, then resources with the
+//! same verbs, then groups, then paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 

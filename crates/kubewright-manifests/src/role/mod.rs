@@ -59,8 +59,8 @@ pub(crate) fn rules(description: &Description) -> Result<Vec<Rule>, RoleError> {
     Ok(rules)
 }
 
-/// Generates the roles of an operator. `prefix` is the name prefix of the kustomization, which kustomize does not add to names in rules.
-/// `namespaced` limits permissions to the operator's own namespace.
+/// Generates the roles of an operator. `prefix` is the name prefix of the kustomization, which kustomize does not add
+/// to names in rules. `namespaced` limits permissions to the operator's own namespace.
 ///
 /// # Errors
 /// Returns an error for an invalid rule.
@@ -108,7 +108,8 @@ pub(crate) fn roles(description: &Description, prefix: &str, namespaced: bool) -
     Ok(files)
 }
 
-/// Returns the main role and the declared ones, with bindings of all but the main role, whose binding is in the scaffold.
+/// Returns the main role and the declared ones, with bindings of all but the main role, whose binding is in the
+/// scaffold.
 fn main(rules: Vec<Rule>, namespaced: bool) -> Vec<Value> {
     let mut roles: BTreeMap<(String, bool), Vec<Rule>> = BTreeMap::from([((String::new(), namespaced), Vec::new())]);
     for rule in rules {

@@ -38,11 +38,13 @@ impl CacheSender {
     }
 }
 
-/// Reads the objects of one kind from a manager's cache, outside of reconciles: in validators, defaulters, runnables, HTTP handlers,
-/// mappers and raw sources. From [`Manager::cached`](crate::manager::Manager::cached), which also declares the kind. Cheap to clone.
+/// Reads the objects of one kind from a manager's cache, outside of reconciles: in validators, defaulters, runnables,
+/// HTTP handlers, mappers and raw sources. From [`Manager::cached`](crate::manager::Manager::cached), which also
+/// declares the kind. Cheap to clone.
 ///
-/// The cache exists while the manager runs, and a kind is readable when it has been listed. Before that, [`Cached::reader`] is an error
-/// rather than an empty cache. Reads here wait for no writes: only a reconcile is certain to see the earlier writes of its key.
+/// The cache exists while the manager runs, and a kind is readable when it has been listed. Before that,
+/// [`Cached::reader`] is an error rather than an empty cache. Reads here wait for no writes: only a reconcile is
+/// certain to see the earlier writes of its key.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Namespace};

@@ -1,4 +1,5 @@
-//! The stored form of the objects of one kind: packed, reduced to the fields that its types read, and decoded as each type.
+//! The stored form of the objects of one kind: packed, reduced to the fields that its types read, and decoded as each
+//! type.
 
 use std::{
     any::{TypeId, type_name},
@@ -28,8 +29,8 @@ use crate::object::{AnyObject, KindName, ObjectKey};
 
 /// The types, indexes and options of one kind.
 ///
-/// Each object is decoded as every type when it arrives, and fields that none of them reads are not kept. A kind that is
-/// only read through [views](crate::view) costs what they name.
+/// Each object is decoded as every type when it arrives, and fields that none of them reads are not kept. A kind that
+/// is only read through [views](crate::view) costs what they name.
 pub(super) struct Codec {
     name: Arc<KindName>,
     api_version: String,
@@ -145,8 +146,8 @@ impl Codec {
         self.options_in(namespace).map(NamespaceOptions::params).unwrap_or_default()
     }
 
-    /// Keeps the fields that `T` reads of objects that arrive from now on. Returns the generation of lists from which on all
-    /// objects have them: a new one, from `next`, if `T` was unknown.
+    /// Keeps the fields that `T` reads of objects that arrive from now on. Returns the generation of lists from which
+    /// on all objects have them: a new one, from `next`, if `T` was unknown.
     pub(super) fn declare<T: AnyObject>(&self, next: impl FnOnce() -> u64) -> u64 {
         let mut types = self.types.write();
         if let Some(known) = types.iter().find(|known| known.id == TypeId::of::<T>()) {
@@ -225,8 +226,8 @@ impl Codec {
         transformed.unwrap_or_else(|_| Err("the cache's transform panicked".into())).map(Some)
     }
 
-    /// Returns the object's values in the indexes. The functions belong to the operator: if one panics, the object has no
-    /// values in that index.
+    /// Returns the object's values in the indexes. The functions belong to the operator: if one panics, the object has
+    /// no values in that index.
     fn values(&self, decoded: &[(TypeId, Arc<Typed>)]) -> Box<[(usize, Arc<str>)]> {
         let mut values = BTreeSet::new();
         for (number, index) in self.indexes.read().iter().enumerate() {
@@ -293,7 +294,8 @@ impl Codec {
     }
 }
 
-/// Decodes an object as a `T`. Its `Deserialize` may belong to the operator: a panic in it makes the object undecodable.
+/// Decodes an object as a `T`. Its `Deserialize` may belong to the operator: a panic in it makes the object
+/// undecodable.
 fn decode<T: AnyObject>(document: &Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
     let read = || if T::metadata_api() { document.read_metadata(dictionary) } else { document.read(dictionary) };
     let read = catch_unwind(AssertUnwindSafe(read));

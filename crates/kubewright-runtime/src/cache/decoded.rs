@@ -17,8 +17,8 @@ pub(super) type Typed = dyn Any + Send + Sync;
 /// An object decoded as every type that reads its kind.
 pub(super) type Types = Arc<[(TypeId, Arc<Typed>)]>;
 
-/// The number of objects to keep. When more keys than this wait, most of their objects have been evicted by the time they
-/// run, and are unpacked instead.
+/// The number of objects to keep. When more keys than this wait, most of their objects have been evicted by the time
+/// they run, and are unpacked instead.
 const CAPACITY: usize = 16;
 
 /// The upper bound while no time is left for evictions.

@@ -78,7 +78,8 @@ impl Changes {
         Self { old, new, dictionary }
     }
 
-    /// Returns the paths that differ, such as `spec.replicas` or `status.conditions[0].status`; if there are many, some of them.
+    /// Returns the paths that differ, such as `spec.replicas` or `status.conditions[0].status`; if there are many, some
+    /// of them.
     fn fields(&self) -> Vec<String> {
         packed::changed_fields(self.old.bytes(), self.new.bytes(), &self.dictionary)
     }
@@ -121,8 +122,8 @@ impl<'a> Delta<'a> {
         })
     }
 
-    /// Returns the paths that an update has changed, such as `spec.replicas` or `status.conditions[0].status`; if there are many,
-    /// some of them. Additions and deletions have none. The two states are compared once for all handlers.
+    /// Returns the paths that an update has changed, such as `spec.replicas` or `status.conditions[0].status`; if there
+    /// are many, some of them. Additions and deletions have none. The two states are compared once for all handlers.
     pub(crate) fn changed_fields(&self) -> Vec<String> {
         let compare = || self.changes().map(|changes| changes.fields()).unwrap_or_default();
         self.store_change.changed.get_or_init(compare).clone()

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::object::ObjectKey;
 
-/// A set of objects with more keys than this becomes [`ObjectSet::All`]: one list then costs less than a request for each.
+/// A set of objects with more keys than this becomes [`ObjectSet::All`]: one list then costs less than a request for
+/// each.
 const MAX_KEYS: usize = 8;
 
 /// The state of the cache that a write or a live read makes the key's next run wait for.
@@ -12,11 +13,11 @@ const MAX_KEYS: usize = 8;
 pub(crate) enum ExpectedState {
     /// The cache has seen this resource version, or a later one.
     Version(u64),
-    /// The object with this key and UID is gone or is being deleted. If `version` is given, the object existed at that version,
-    /// and the cache must have seen it.
+    /// The object with this key and UID is gone or is being deleted. If `version` is given, the object existed at that
+    /// version, and the cache must have seen it.
     Gone { key: ObjectKey, uid: String, version: Option<u64> },
-    /// The object with this key and UID, which a list at this resource version did not contain, is gone, or the cache has a
-    /// newer state of it than the list: an object that stops matching a selector may match it again later.
+    /// The object with this key and UID, which a list at this resource version did not contain, is gone, or the cache
+    /// has a newer state of it than the list: an object that stops matching a selector may match it again later.
     Absent { key: ObjectKey, uid: String, list: u64 },
 }
 

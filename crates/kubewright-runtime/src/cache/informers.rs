@@ -1,5 +1,5 @@
-//! The set of running informers: those of declared kinds run with the manager, those of kinds that reconcilers watch while
-//! they are requested.
+//! The set of running informers: those of declared kinds run with the manager, those of kinds that reconcilers watch
+//! while they are requested.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,8 @@ pub(super) struct Start {
     pub(super) until: CancellationToken,
 }
 
-/// The running watches of a cache. They end when this is dropped, at the latest, and with them the handlers of its changes.
+/// The running watches of a cache. They end when this is dropped, at the latest, and with them the handlers of its
+/// changes.
 pub(crate) struct InformerSet {
     supervisor: JoinSet<()>,
     stop: CancellationToken,
@@ -106,7 +107,8 @@ impl Watches {
         }
     }
 
-    /// Ends all watches. The metrics of a cluster that is taken out go with it, those of the manager's own stay until its end.
+    /// Ends all watches. The metrics of a cluster that is taken out go with it, those of the manager's own stay until
+    /// its end.
     async fn end(mut self) {
         self.running.shutdown().await;
         if self.metrics.is_of_another_cluster() {

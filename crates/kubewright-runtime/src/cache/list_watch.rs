@@ -1,9 +1,10 @@
 //! Lists a kind and watches it from there, repeatedly, as a stream of events, like client-go's `ListAndWatch`.
 //!
-//! Lists are paged, or streamed as the beginning of the watch (`WatchList`) if that is asked for and the API server does it. A watch that ends is resumed from the latest version that an object or a bookmark has shown, once the
-//! API server has confirmed that it has reached this version. After the
-//! status 410, *Expired*, the kind is listed again. Errors are items of the stream, and the next poll tries again, so the
-//! caller decides how long to wait between attempts.
+//! Lists are paged, or streamed as the beginning of the watch (`WatchList`) if that is asked for and the API server
+//! does it. A watch that ends is resumed from the latest version that an object or a bookmark has shown, once the API
+//! server has confirmed that it has reached this version. After the status 410, *Expired*, the kind is listed again.
+//! Errors are items of the stream, and the next poll tries again, so the caller decides how long to wait between
+//! attempts.
 
 use std::{fmt::Debug, time::Duration, vec};
 
@@ -22,8 +23,8 @@ use tokio::time::timeout;
 
 /// The number of objects in a page of a list, as in client-go.
 const PAGE: u32 = 500;
-/// The longest time without an event before a watch's connection counts as dead. kube requests that API servers end a watch
-/// after 290 seconds.
+/// The longest time without an event before a watch's connection counts as dead. kube requests that API servers end a
+/// watch after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
 
 /// The annotation of the bookmark after the last object of a streamed list.

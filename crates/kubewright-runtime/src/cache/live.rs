@@ -80,8 +80,8 @@ impl Kind {
         Ok(listed)
     }
 
-    /// Reads one object as the cache would hold it. The request is a list: an operator that watches a kind has the right to list
-    /// it, and the API server applies the selectors.
+    /// Reads one object as the cache would hold it. The request is a list: an operator that watches a kind has the
+    /// right to list it, and the API server applies the selectors.
     async fn find(
         &self,
         api: &Client,
@@ -119,8 +119,8 @@ impl Kind {
         }
     }
 
-    /// Returns the states at which the cache is as new as a list at this version: it has seen the newest object, and the objects
-    /// that `missing` finds in the cache are gone.
+    /// Returns the states at which the cache is as new as a list at this version: it has seen the newest object, and
+    /// the objects that `missing` finds in the cache are gone.
     fn newer_than_cache(
         &self,
         namespace: Option<&str>,

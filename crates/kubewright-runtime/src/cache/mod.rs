@@ -1,8 +1,9 @@
 //! The cache: one per manager, shared by all controllers.
 //!
-//! Each kind has one informer: one watch for each namespace scope and one copy of each object, shared by all controllers and
-//! types that read the kind. Objects are kept packed, without managed fields and without the fields that none of these types
-//! reads (see [`crate::view`]). Watch events become changes of the store in a state machine without I/O. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
+//! Each kind has one informer: one watch for each namespace scope and one copy of each object, shared by all
+//! controllers and types that read the kind. Objects are kept packed, without managed fields and without the fields
+//! that none of these types reads (see [`crate::view`]). Watch events become changes of the store in a state machine
+//! without I/O. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
 //!
 //! The cache writes nothing and waits for nothing but its own watches: the read-your-writes barrier
 //! ([`crate::controller`]) compares the expected states with its content.
@@ -85,8 +86,8 @@ struct CachedKind {
     until: CancellationToken,
 }
 
-/// Drops the handlers of all kinds when it is dropped. They have queues, whose controllers have the cache: without an end they would
-/// keep each other, also when the future of the manager is dropped.
+/// Drops the handlers of all kinds when it is dropped. They have queues, whose controllers have the cache: without an
+/// end they would keep each other, also when the future of the manager is dropped.
 struct Release(Cache);
 
 impl Drop for Release {
@@ -116,8 +117,8 @@ impl Cache {
         }))
     }
 
-    /// Returns the informer of `K`'s kind, which is created by the first call, and keeps the fields that `K` reads. Must be called
-    /// before [`Cache::start`].
+    /// Returns the informer of `K`'s kind, which is created by the first call, and keeps the fields that `K` reads.
+    /// Must be called before [`Cache::start`].
     pub(crate) fn kind<K: Object>(&self) -> Arc<Kind> {
         self.kind_with::<K>(&(), K::is_namespaced())
     }
@@ -130,14 +131,14 @@ impl Cache {
         })
     }
 
-    /// Watches a kind until [`Cache::unwatch`] is called as often, also while the cache runs. [`Kind::declare_late`] tells when
-    /// objects have all fields that `K` reads.
+    /// Watches a kind until [`Cache::unwatch`] is called as often, also while the cache runs. [`Kind::declare_late`]
+    /// tells when objects have all fields that `K` reads.
     pub(crate) fn watch<K: AnyObject>(&self, kind: &K::DynamicType, is_namespaced: bool) -> Arc<Kind> {
         self.enter::<K>(kind, is_namespaced, |cached| cached.watchers += 1)
     }
 
-    /// Undoes one [`Cache::watch`]. When no controller watches or declares the kind any more, its watch ends and its objects are
-    /// dropped.
+    /// Undoes one [`Cache::watch`]. When no controller watches or declares the kind any more, its watch ends and its
+    /// objects are dropped.
     pub(crate) fn unwatch(&self, kind: &KindName) {
         let mut kinds = self.0.kinds.lock();
         let Some(cached) = kinds.get_mut(kind) else { return };
@@ -187,8 +188,7 @@ impl Cache {
         kinds.values().map(|cached| &cached.kind).filter(is_same).cloned().collect()
     }
 
-    /// Starts a watch for each kind and scope, also for kinds that are added later.
-    /// Their log lines are in the span.
+    /// Starts a watch for each kind and scope, also for kinds that are added later. Their log lines are in the span.
     pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies, span: Span) -> InformerSet {
         let starts = self.0.started.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1);
         InformerSet::start(starts, client.clone(), random.clone(), metrics, span, Release(self.clone()))

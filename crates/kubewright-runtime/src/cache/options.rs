@@ -14,8 +14,8 @@ use kube::{
 
 use crate::object::{KindName, Object};
 
-/// Options of a manager's cache, for [`Manager::cache`](crate::manager::Manager::cache). By default all objects of each declared kind
-/// are watched, in the manager's namespaces.
+/// Options of a manager's cache, for [`Manager::cache`](crate::manager::Manager::cache). By default all objects of each
+/// declared kind are watched, in the manager's namespaces.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -70,16 +70,17 @@ impl CacheOptions {
         Self { transform: Some(Transform::new(transform)), ..self }
     }
 
-    /// Passes every cached object to the controllers again in each period, with low priority, as an update without a difference.
-    /// Never by default: a watch misses nothing, and work at a certain time is better requested with
+    /// Passes every cached object to the controllers again in each period, with low priority, as an update without a
+    /// difference. Never by default: a watch misses nothing, and work at a certain time is better requested with
     /// [`Action::requeue_after`](crate::action::Action::requeue_after).
     pub fn resync(self, period: Duration) -> Self {
         Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
     }
 
-    /// Sets whether first lists are streamed as the beginning of the watch, which spares the API server the memory of whole pages
-    /// (client-go: `WatchListClient`; see <https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists>). It is on by
-    /// default in no API server before 1.34; one that doesn't stream lists is asked for pages. By default, lists are paged.
+    /// Sets whether first lists are streamed as the beginning of the watch, which spares the API server the memory of
+    /// whole pages (client-go: `WatchListClient`; see
+    /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists>). It is on by default in no API
+    /// server before 1.34; one that doesn't stream lists is asked for pages. By default, lists are paged.
     pub fn streamed_lists(self, streamed: bool) -> Self {
         Self { streams: streamed, ..self }
     }
@@ -117,8 +118,8 @@ impl KindOptions {
         Self::default()
     }
 
-    /// Watches the kind in these namespaces instead of the manager's; an empty list means all. A later call adds namespaces. The
-    /// operator's role must allow it. Cluster-scoped kinds ignore it.
+    /// Watches the kind in these namespaces instead of the manager's; an empty list means all. A later call adds
+    /// namespaces. The operator's role must allow it. Cluster-scoped kinds ignore it.
     pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let known = self.namespaces.get_or_insert_default();
         for name in namespaces {
@@ -143,34 +144,35 @@ impl KindOptions {
         Self { streams: Some(streamed), ..self }
     }
 
-    /// Watches only objects whose labels match. Others don't exist for the cache: removing the label deletes the object there.
-    /// Reconciles don't wait for their own writes to objects that don't match.
+    /// Watches only objects whose labels match. Others don't exist for the cache: removing the label deletes the object
+    /// there. Reconciles don't wait for their own writes to objects that don't match.
     pub fn labels(self, selector: Selector) -> Self {
         Self { everywhere: self.everywhere.labels(selector), ..self }
     }
 
-    /// Watches only objects whose fields match, such as `spec.nodeName=n1`, as with labels. The API server decides which fields are
-    /// selectable. Reconciles don't wait for their own writes to this kind, since only the API server can tell whether the objects
-    /// match.
+    /// Watches only objects whose fields match, such as `spec.nodeName=n1`, as with labels. The API server decides
+    /// which fields are selectable. Reconciles don't wait for their own writes to this kind, since only the API server
+    /// can tell whether the objects match.
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { everywhere: self.everywhere.fields(selector), ..self }
     }
 
-    /// Drops this field, given by the names of its path; in lists it is dropped from each element. Readers see the object without it.
-    /// If a controller can name the fields that it needs, a [view](crate::view) is better.
+    /// Drops this field, given by the names of its path; in lists it is dropped from each element. Readers see the
+    /// object without it. If a controller can name the fields that it needs, a [view](crate::view) is better.
     pub fn without(mut self, field: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.without.push(field.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Changes each object before it is stored, like `Transform` in controller-runtime's `cache.ByObject`: all readers, predicates
-    /// and indexes see the result. Managed fields and the last-applied annotation are removed before.
+    /// Changes each object before it is stored, like `Transform` in controller-runtime's `cache.ByObject`: all readers,
+    /// predicates and indexes see the result. Managed fields and the last-applied annotation are removed before.
     ///
-    /// It must return the same result for the same object, and be quick, since the watch waits. Namespace, name, UID and resource
-    /// version can't be changed. If it panics, the object counts as undecodable: it is reported and ignored.
+    /// It must return the same result for the same object, and be quick, since the watch waits. Namespace, name, UID
+    /// and resource version can't be changed. If it panics, the object counts as undecodable: it is reported and
+    /// ignored.
     ///
-    /// Each object that arrives is converted to a JSON tree and back, which takes several times as long as without a transform.
-    /// [`KindOptions::without`] and [views](crate::view) cost nothing.
+    /// Each object that arrives is converted to a JSON tree and back, which takes several times as long as without a
+    /// transform. [`KindOptions::without`] and [views](crate::view) cost nothing.
     ///
     /// ```
     /// use kubewright_runtime::cache::KindOptions;

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::object::ObjectKey;
 
-/// Objects that were read live: whole namespaces (`None`: all of them) and single objects. Nothing of the cache is copied.
+/// Objects that were read live: whole namespaces (`None`: all of them) and single objects. Nothing of the cache is
+/// copied.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     pub(super) namespaces: Vec<(Option<String>, Arc<LiveList>)>,

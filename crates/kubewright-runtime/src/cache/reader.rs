@@ -16,8 +16,8 @@ use crate::{
 
 /// Reads objects of one kind from the cache as `K`, after a live read of those for which the cache was too old.
 ///
-/// Objects are returned in the order of their keys. They are stored packed, so each call decodes the objects that it returns;
-/// objects that a query leaves out cost little. [`Reader::keys`] and [`Reader::indexed_keys`] decode nothing.
+/// Objects are returned in the order of their keys. They are stored packed, so each call decodes the objects that it
+/// returns; objects that a query leaves out cost little. [`Reader::keys`] and [`Reader::indexed_keys`] decode nothing.
 pub struct Reader<K> {
     kind: Arc<Kind>,
     live: Option<Arc<Overlay>>,

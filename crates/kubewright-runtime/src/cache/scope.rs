@@ -10,8 +10,8 @@ use super::{
 };
 use crate::client;
 
-/// Asks the API server whether a kind is cluster-scoped, until it says so, and watches the kind in all namespaces then. If discovery isn't allowed,
-/// the kind counts as namespaced.
+/// Asks the API server whether a kind is cluster-scoped, until it says so, and watches the kind in all namespaces then.
+/// If discovery isn't allowed, the kind counts as namespaced.
 pub(super) async fn discover(kind: &Kind, client: &Client, random: &Random) {
     let name = kind.name();
     let mut failures = 0u32;

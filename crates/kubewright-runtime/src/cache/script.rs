@@ -117,8 +117,8 @@ pub(super) fn api_server(script: impl IntoIterator<Item = Answer>) -> (Client, R
     (Client::new(service, "default"), requests)
 }
 
-/// Returns whether this is the list of one object that confirms a version before a watch is resumed from it. It is answered
-/// without the script, and isn't recorded.
+/// Returns whether this is the list of one object that confirms a version before a watch is resumed from it. It is
+/// answered without the script, and isn't recorded.
 fn confirms(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.contains("limit=1&") && query.contains("resourceVersionMatch=NotOlderThan")

@@ -94,8 +94,8 @@ pub(super) struct Entry {
     pub(super) values: Box<[(usize, Arc<str>)]>,
 }
 
-/// An [`Entry`] and the rest of its object, [packed](kubewright_packed), in one allocation that store, indexes and readers share.
-/// Ordered by key.
+/// An [`Entry`] and the rest of its object, [packed](kubewright_packed), in one allocation that store, indexes and
+/// readers share. Ordered by key.
 #[derive(Clone, Debug)]
 pub(super) struct Row(ThinArc<Entry, u8>);
 
@@ -157,10 +157,10 @@ type Slot = u32;
 
 /// Objects by key, by controller, and by the values of the declared indexes.
 ///
-/// An event looks its object up several times, and each step down a tree is another cache line. So keys are hashed, and queries
-/// sort their results. Each namespace has a table of its own: names that were chosen to collide slow down that namespace only.
-/// A row keeps its slot in the slab while its object exists, and all tables refer to that slot: an update that leaves the
-/// controller unchanged touches no other table.
+/// An event looks its object up several times, and each step down a tree is another cache line. So keys are hashed, and
+/// queries sort their results. Each namespace has a table of its own: names that were chosen to collide slow down that
+/// namespace only. A row keeps its slot in the slab while its object exists, and all tables refer to that slot: an
+/// update that leaves the controller unchanged touches no other table.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     rows: Slab<Row>,

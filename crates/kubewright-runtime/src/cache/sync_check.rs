@@ -19,7 +19,8 @@ use crate::{
     object::{KindName, ObjectKey},
 };
 
-/// The state of a watch at which it is as new as a list: it has seen the newest object, and objects that the list lacked are gone.
+/// The state of a watch at which it is as new as a list: it has seen the newest object, and objects that the list
+/// lacked are gone.
 #[derive(Debug)]
 pub(crate) struct SyncCheck {
     kind: Arc<Kind>,
@@ -33,8 +34,8 @@ pub(crate) struct SyncCheck {
 }
 
 impl SyncCheck {
-    /// Lists the metadata of a kind's objects, once for each of its watches, until that succeeds. A list that takes too long is
-    /// requested again, since its connection may be dead.
+    /// Lists the metadata of a kind's objects, once for each of its watches, until that succeeds. A list that takes too
+    /// long is requested again, since its connection may be dead.
     pub(crate) async fn of(kind: &Arc<Kind>, api: &Client, random: &Random) -> Vec<Self> {
         let mut checks = Vec::new();
         for (watch, scope) in kind.scopes().enumerate() {

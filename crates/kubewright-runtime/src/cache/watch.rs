@@ -21,12 +21,12 @@ use crate::{client, object::ObjectKey};
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest backoff, within which a newly granted role is noticed.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// The backoff while the kind doesn't exist: its CRD may be installed right after the operator. Few operators have the right to
-/// watch CRDs, and a list that answers 404 costs the API server next to nothing.
+/// The backoff while the kind doesn't exist: its CRD may be installed right after the operator. Few operators have the
+/// right to watch CRDs, and a list that answers 404 costs the API server next to nothing.
 pub(super) const MISSING_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The deadline of a page of a list: the default of the API server's own (`--request-timeout`). It doubles with each list that
-/// exceeds it, up to [`MAX_LIST_TIMEOUT`].
+/// The deadline of a page of a list: the default of the API server's own (`--request-timeout`). It doubles with each
+/// list that exceeds it, up to [`MAX_LIST_TIMEOUT`].
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline while keys wait for the list: the connection may be dead, and a new one works.
 const URGENT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,8 @@ const HEALTHY_AGE: Duration = Duration::from_secs(10);
 /// The number of objects that a resync handles between two checks for events.
 const RESYNC_BATCH: usize = 100;
 
-/// The number of times that an API server may answer that it is behind the version of the watch before that version is given up.
+/// The number of times that an API server may answer that it is behind the version of the watch before that version is
+/// given up.
 const MAX_TOO_LARGE: u32 = 2;
 
 /// Watches one scope of a kind until it is dropped. It retries after every error.
@@ -84,8 +85,8 @@ struct Watch {
     is_urgent: bool,
     /// Whether a list is under way.
     is_listing: bool,
-    /// Whether another list is requested. It follows the one that is under way: a slow list would never complete if each request
-    /// restarted it.
+    /// Whether another list is requested. It follows the one that is under way: a slow list would never complete if
+    /// each request restarted it.
     is_requested: bool,
 }
 
@@ -162,8 +163,8 @@ impl Watch {
         }
     }
 
-    /// Reports an error, and waits. Returns whether the stream is of no more use: it would request the same version forever, and
-    /// only a new one begins with a list.
+    /// Reports an error, and waits. Returns whether the stream is of no more use: it would request the same version
+    /// forever, and only a new one begins with a list.
     async fn fail(&mut self, error: WatchError) -> bool {
         self.metrics.interrupted();
         let expired = has_code(&error, 410);

@@ -1,8 +1,9 @@
 //! The state of one watch: turns watch events into changes of the store. No I/O.
 //!
-//! A watch may repeat events, coalesce them, or deliver some from an older connection: they are recognised by their resource
-//! versions. A list after a gap shows which objects were deleted meanwhile. An API server whose etcd was restored continues
-//! from older versions: events that prove this are accepted, and events that suggest it lead to another list.
+//! A watch may repeat events, coalesce them, or deliver some from an older connection: they are recognised by their
+//! resource versions. A list after a gap shows which objects were deleted meanwhile. An API server whose etcd was
+//! restored continues from older versions: events that prove this are accepted, and events that suggest it lead to
+//! another list.
 
 use std::collections::BTreeSet;
 
@@ -235,8 +236,9 @@ impl WatchState {
         }
     }
 
-    /// Checks an event that is older than what was seen. It is a repetition if it is newer than the list, or if the stored object is
-    /// at least as new. Otherwise the API server may have returned to an older state, which a list decides.
+    /// Checks an event that is older than what was seen. It is a repetition if it is newer than the list, or if the
+    /// stored object is at least as new. Otherwise the API server may have returned to an older state, which a list
+    /// decides.
     #[cold]
     fn check_old_event(&mut self, store: &Store, draft: &RawObject, seen: u64) {
         let known = store.get(&ObjectKey::of(draft)).filter(|known| known.is(draft));
@@ -299,8 +301,8 @@ enum StoredCopy {
     Unreliable,
 }
 
-/// Puts an object into the store unless it is there already. An object that can't be decoded leaves its last state in the
-/// store: stale data does less harm than a deletion that didn't happen.
+/// Puts an object into the store unless it is there already. An object that can't be decoded leaves its last state in
+/// the store: stale data does less harm than a deletion that didn't happen.
 fn put(
     store: &mut Store,
     draft: &RawObject,
@@ -428,7 +430,8 @@ mod tests {
         assert_eq!(fixture.take([Event::Apply(object("a", "1", 501))]), ["~a1"]);
         assert_eq!((fixture.watch.observed(), fixture.watch.take_rollback()), (501, None));
 
-        // An event that is older than the list, about an object that it lacks, may be a repetition: another list decides.
+        // An event that is older than the list, about an object that it lacks, may be a repetition: another list
+        // decides.
         let changed = || vec![object("a", "1", 503)];
         let added = || vec![object("a", "1", 100), object("d", "1", 503)];
         for (list, change) in [(changed as fn() -> Vec<RawObject>, "~a1"), (added, "+d1")] {

@@ -25,8 +25,8 @@ pub struct Impersonation {
 }
 
 impl Impersonation {
-    /// Creates the user of this name, such as `jane` or `system:serviceaccount:shop:checkout`, without groups: the API server adds
-    /// those of service accounts, and `system:authenticated`.
+    /// Creates the user of this name, such as `jane` or `system:serviceaccount:shop:checkout`, without groups: the API
+    /// server adds those of service accounts, and `system:authenticated`.
     pub fn user(name: &str) -> Self {
         Self { user: name.into(), uid: None, groups: Vec::new(), extra: BTreeMap::new() }
     }
@@ -48,7 +48,8 @@ impl Impersonation {
         self
     }
 
-    /// Adds the headers. A name that isn't a valid header is an error: sent without it, the request would have other rights.
+    /// Adds the headers. A name that isn't a valid header is an error: sent without it, the request would have other
+    /// rights.
     pub(super) fn write(&self, headers: &mut HeaderMap) -> Result<(), http::Error> {
         headers.insert("impersonate-user", value(&self.user)?);
         if let Some(uid) = &self.uid {
@@ -72,7 +73,8 @@ fn value(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     HeaderValue::from_bytes(text.as_bytes())
 }
 
-/// Escapes the bytes that aren't allowed in the name of a header by `%`, as the API server expects in keys of extra fields.
+/// Escapes the bytes that aren't allowed in the name of a header by `%`, as the API server expects in keys of extra
+/// fields.
 fn escaped(key: &str) -> String {
     let escape = |byte: u8| match byte {
         b'a'..=b'z'
@@ -96,8 +98,8 @@ fn escaped(key: &str) -> String {
     key.bytes().map(escape).collect()
 }
 
-/// Returns the `User-Agent` of a program: `<product> (<os>/<arch>) kubewright/<version>`, with the names of systems and processors
-/// that Kubernetes uses.
+/// Returns the `User-Agent` of a program: `<product> (<os>/<arch>) kubewright/<version>`, with the names of systems and
+/// processors that Kubernetes uses.
 pub(crate) fn user_agent(product: &str) -> String {
     let os = if consts::OS == "macos" { "darwin" } else { consts::OS };
     let arch = match consts::ARCH {

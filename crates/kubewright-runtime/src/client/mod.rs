@@ -171,7 +171,8 @@ impl Client {
     }
 
     /// Sets the `User-Agent` of requests, which the audit log of the API server shows. A manager's clients have that of
-    /// [`Manager::user_agent`](crate::manager::Manager::user_agent), those of reconciles with the controller's name behind it.
+    /// [`Manager::user_agent`](crate::manager::Manager::user_agent), those of reconciles with the controller's name
+    /// behind it.
     pub fn user_agent(self, agent: &str) -> Self {
         Self { agent: Some(identity::agent_header(agent)), ..self }
     }

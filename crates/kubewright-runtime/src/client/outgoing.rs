@@ -1,5 +1,5 @@
-//! What the manager's client does with each request, whoever sends it: names the program, keeps to the rate limit, and logs the
-//! warnings in the response.
+//! What the manager's client does with each request, whoever sends it: names the program, keeps to the rate limit, and
+//! logs the warnings in the response.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::limit::{Bucket, RateLimit};
 
-/// Returns a client with this `User-Agent`, unless a request has its own, which sends requests at most at this rate, watches
-/// included.
+/// Returns a client with this `User-Agent`, unless a request has its own, which sends requests at most at this rate,
+/// watches included.
 pub(crate) fn outgoing(client: &Client, agent: &str, limit: Option<RateLimit>, clock: &SharedClock) -> Client {
     let (inner, log, agent) = (client.clone(), WarningLog::default(), agent_header(agent));
     let bucket = limit.map(|limit| Arc::new((Mutex::new(Bucket::new(limit)), clock.clone())));

@@ -39,14 +39,16 @@ impl<K: AnyObject> PatchFrom<K> {
         Self { has_lock: true, ..self }
     }
 
-    /// Patches the `status` subresource with the difference of the status, instead of the object with the other differences.
+    /// Patches the `status` subresource with the difference of the status, instead of the object with the other
+    /// differences.
     pub fn status(self) -> Self {
         Self { is_of_status: true, ..self }
     }
 
-    /// Sends a strategic merge patch (controller-runtime: `StrategicMergeFrom`): items of lists that Kubernetes merges by a key, such as the containers
-    /// of a pod by their names, are added, changed and deleted one by one, so that others may change the rest of the list meanwhile. All other lists
-    /// are replaced. The keys are those of Kubernetes 1.36.
+    /// Sends a strategic merge patch (controller-runtime: `StrategicMergeFrom`): items of lists that Kubernetes merges
+    /// by a key, such as the containers of a pod by their names, are added, changed and deleted one by one, so that
+    /// others may change the rest of the list meanwhile. All other lists are replaced. The keys are those of Kubernetes
+    /// 1.36.
     ///
     /// Only for built-in kinds: for custom resources, the API server answers 415 (`UnsupportedMediaType`). Use
     /// [`apply`](KindClient::apply) to own single items of their lists.
@@ -98,9 +100,10 @@ impl<K: AnyObject> IntoFuture for PatchFrom<K> {
 }
 
 impl<K: AnyObject> KindClient<K> {
-    /// Changes an object by a merge patch of the difference between two states (controller-runtime: `client.MergeFrom`). Only what
-    /// differs is sent, so fields that `K` doesn't know are kept, and others may change the rest of the object meanwhile. Lists are
-    /// replaced as a whole, unless the patch is a [strategic](PatchFrom::strategic) one. Without a difference nothing is sent, and the result is `new`.
+    /// Changes an object by a merge patch of the difference between two states (controller-runtime:
+    /// `client.MergeFrom`). Only what differs is sent, so fields that `K` doesn't know are kept, and others may change
+    /// the rest of the object meanwhile. Lists are replaced as a whole, unless the patch is a
+    /// [strategic](PatchFrom::strategic) one. Without a difference nothing is sent, and the result is `new`.
     ///
     /// The UID of `old` is a precondition. For fields of the status see [`PatchFrom::status`].
     ///
@@ -119,8 +122,8 @@ impl<K: AnyObject> KindClient<K> {
     /// ```
     ///
     /// # Errors
-    /// As [`KindClient::patch`]; 422 (`Invalid`) if the object has another UID; 409 (`Conflict`) if it has changed, with a lock;
-    /// [`ClientError::Renamed`] if the states have different names.
+    /// As [`KindClient::patch`]; 422 (`Invalid`) if the object has another UID; 409 (`Conflict`) if it has changed,
+    /// with a lock; [`ClientError::Renamed`] if the states have different names.
     pub fn patch_from(&self, old: &K, new: &K) -> PatchFrom<K> {
         PatchFrom {
             kind: self.clone(),
@@ -132,11 +135,12 @@ impl<K: AnyObject> KindClient<K> {
         }
     }
 
-    /// Reads an object from the API server, changes it, and sends the difference with the resource version that was read. After a
-    /// conflict it starts over, up to five times in all (client-go: `retry.RetryOnConflict`). Returns the object as stored; `None` if
-    /// it doesn't exist.
+    /// Reads an object from the API server, changes it, and sends the difference with the resource version that was
+    /// read. After a conflict it starts over, up to five times in all (client-go: `retry.RetryOnConflict`). Returns the
+    /// object as stored; `None` if it doesn't exist.
     ///
-    /// It is for programs without a queue. A reconcile should return the conflict: its next run decides again on the new state.
+    /// It is for programs without a queue. A reconcile should return the conflict: its next run decides again on the
+    /// new state.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -175,7 +179,8 @@ impl<K: AnyObject> KindClient<K> {
     }
 }
 
-/// Returns a patch of the old state without what is of the other resource or the API server's own, and with preconditions; `None` if nothing is left.
+/// Returns a patch of the old state without what is of the other resource or the API server's own, and with
+/// preconditions; `None` if nothing is left.
 fn limited(mut patch: Value, old: &Value, is_of_status: bool, has_lock: bool) -> Option<Value> {
     let fields = patch.as_object_mut()?;
     fields.retain(|field, _| (field == "status") == is_of_status);

@@ -34,9 +34,10 @@ pub trait Reads<T>: DeclaredReads {}
 /// Declares the types that a reconciler reads from the cache, so that a read of any other type doesn't compile.
 ///
 /// It makes a type without values, the list, for [`DeclaredContext`]. A reconciler with that context in its
-/// [`Reconciler`](crate::controller::Reconciler) brings the declarations with it: [`Controller::new`](crate::controller::Controller::new) declares each type as
-/// [`Controller::reads`](crate::controller::Controller::reads) does.
-/// What wakes the reconciler is declared by [`Controller::owns`](crate::controller::Controller::owns) and
+/// [`Reconciler`](crate::controller::Reconciler) brings the declarations with it:
+/// [`Controller::new`](crate::controller::Controller::new) declares each type as
+/// [`Controller::reads`](crate::controller::Controller::reads) does. What wakes the reconciler is declared by
+/// [`Controller::owns`](crate::controller::Controller::owns) and
 /// [`Controller::watches`](crate::controller::Controller::watches). A reconciler that reads objects of its own kind
 /// lists that kind too.
 ///
@@ -95,11 +96,11 @@ macro_rules! reads {
     };
 }
 
-/// A [`Context`] that reads from the cache only the types of the list `R`, which [`reads!`](crate::reads) makes. A read of another type doesn't
-/// compile.
+/// A [`Context`] that reads from the cache only the types of the list `R`, which [`reads!`](crate::reads) makes. A read
+/// of another type doesn't compile.
 ///
-/// It has all other methods of [`Context`] by dereferencing, and may be passed as `&Context<K>`. Through that, the reads are checked at
-/// run time, as always.
+/// It has all other methods of [`Context`] by dereferencing, and may be passed as `&Context<K>`. Through that, the
+/// reads are checked at run time, as always.
 pub struct DeclaredContext<K: AnyObject, R> {
     context: Context<K>,
     reads: PhantomData<R>,
@@ -166,8 +167,8 @@ impl<K: AnyObject, R> DeclaredContext<K, R> {
     }
 }
 
-/// The type of the context in a [`Reconciler`](crate::controller::Reconciler): [`Context`], or [`DeclaredContext`] with a list of the
-/// types that it reads.
+/// The type of the context in a [`Reconciler`](crate::controller::Reconciler): [`Context`], or [`DeclaredContext`] with
+/// a list of the types that it reads.
 pub trait ReconcileContext<K: AnyObject>: sealed::Wrap<K> {}
 
 impl<K: AnyObject> ReconcileContext<K> for Context<K> {}

@@ -1,5 +1,5 @@
-//! Kinds that reconciles watch with [`Context::watch`](crate::context::Context::watch): each as long as the last run of some key
-//! requested it. No I/O: the cache starts and ends the watches.
+//! Kinds that reconciles watch with [`Context::watch`](crate::context::Context::watch): each as long as the last run of
+//! some key requested it. No I/O: the cache starts and ends the watches.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -7,7 +7,8 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
-/// Reads from the API server, for kinds that aren't watched and for decisions that need the current state. Each costs a request.
+/// Reads from the API server, for kinds that aren't watched and for decisions that need the current state. Each costs a
+/// request.
 ///
 /// If a read returns a newer state than the cache has, the key's next run waits for the cache to catch up.
 ///

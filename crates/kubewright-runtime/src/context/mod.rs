@@ -1,8 +1,8 @@
 //! The context of a reconcile: reads, writes, time, randomness, events, cancellation.
 //!
-//! Reads come from the shared cache, which has the writes of this key's earlier reconciles; [`Live`] reads from the API server. Each
-//! write is tracked until the cache shows it. Nothing is retried here: an error is returned to the reconciler, whose
-//! error policy decides about a retry.
+//! Reads come from the shared cache, which has the writes of this key's earlier reconciles; [`Live`] reads from the API
+//! server. Each write is tracked until the cache shows it. Nothing is retried here: an error is returned to the
+//! reconciler, whose error policy decides about a retry.
 
 mod declared;
 mod dynamic;
@@ -96,8 +96,8 @@ impl<K: AnyObject> Context<K> {
         &self.key
     }
 
-    /// Returns the name of the object's cluster, for a controller
-    /// [by cluster](crate::manager::Manager::controller_by_cluster); `None` in the manager's own.
+    /// Returns the name of the object's cluster, for a controller [by
+    /// cluster](crate::manager::Manager::controller_by_cluster); `None` in the manager's own.
     pub fn cluster(&self) -> Option<&str> {
         self.services.cluster.as_deref()
     }
@@ -117,13 +117,14 @@ impl<K: AnyObject> Context<K> {
         &self.services.random
     }
 
-    /// Returns a token that is cancelled when the manager stops or the reconcile exceeds its timeout. A long reconcile should then
-    /// return early; it is dropped at its next `await` after the grace period.
+    /// Returns a token that is cancelled when the manager stops or the reconcile exceeds its timeout. A long reconcile
+    /// should then return early; it is dropped at its next `await` after the grace period.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
 
-    /// Returns the children of the reconciled object in the cache: the `T`s whose controller has its UID, ordered by key.
+    /// Returns the children of the reconciled object in the cache: the `T`s whose controller has its UID, ordered by
+    /// key.
     ///
     /// Children of an earlier object of the same name are not included. Children that are being deleted are.
     ///
@@ -141,8 +142,8 @@ impl<K: AnyObject> Context<K> {
         self.cached().map(|reader| reader.get(key))
     }
 
-    /// Returns the objects in the cache whose labels match, ordered by key: those in the namespace of the reconciled object, or all if
-    /// it or `T` is cluster-scoped.
+    /// Returns the objects in the cache whose labels match, ordered by key: those in the namespace of the reconciled
+    /// object, or all if it or `T` is cluster-scoped.
     ///
     /// # Errors
     /// [`ClientError::NotDeclared`], as [`Context::cached`].
@@ -156,10 +157,11 @@ impl<K: AnyObject> Context<K> {
     /// # Errors
     /// [`ClientError::NotDeclared`] if the controller doesn't declare `T` by `owns`, `watches` or `reads`.
     ///
-    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads. With a
-    /// [`DeclaredContext`] the compiler checks it. Without, after the first such read the check `declarations` of `/readyz` fails until the process ends, so that a rollout stops at the version with the mistake. Unlike in
-    /// controller-runtime, a read doesn't start a watch: the generated role has no rule for the kind, and a run would mistake
-    /// a cache that isn't filled for a cluster without objects. To watch a kind on demand use
+    /// The manager can't check this when it starts, since only the compiler knows the types that a reconcile reads.
+    /// With a [`DeclaredContext`] the compiler checks it. Without, after the first such read the check `declarations`
+    /// of `/readyz` fails until the process ends, so that a rollout stops at the version with the mistake. Unlike in
+    /// controller-runtime, a read doesn't start a watch: the generated role has no rule for the kind, and a run would
+    /// mistake a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].
     pub fn cached<T: Object>(&self) -> Result<Reader<T>, ClientError> {
         self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.tracker.recorder()))
@@ -170,18 +172,20 @@ impl<K: AnyObject> Context<K> {
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
 
-    /// Watches a kind on demand and returns its cache: for kinds that are known only from an object, or that may not be installed.
+    /// Watches a kind on demand and returns its cache: for kinds that are known only from an object, or that may not be
+    /// installed.
     ///
-    /// Each change of an object that passes, before or after it, enqueues this key. Until the kind has been listed this returns an
-    /// error; the key is enqueued when the list arrives. The watch belongs to the key's latest run: a successful run that doesn't
-    /// call this again releases it, and when no key uses the watch any more, it ends and its memory is freed (controller-runtime:
-    /// `Controller.Watch` of a new source, `GetInformer`, `RemoveInformer`).
+    /// Each change of an object that passes, before or after it, enqueues this key. Until the kind has been listed this
+    /// returns an error; the key is enqueued when the list arrives. The watch belongs to the key's latest run: a
+    /// successful run that doesn't call this again releases it, and when no key uses the watch any more, it ends and
+    /// its memory is freed (controller-runtime: `Controller.Watch` of a new source, `GetInformer`, `RemoveInformer`).
     ///
-    /// The kind shares its watch and its copy with all other users, and the cache's options apply. A type that reads more fields than
-    /// are cached costs another list. Writes are tracked as usual. The kind isn't in
+    /// The kind shares its watch and its copy with all other users, and the cache's options apply. A type that reads
+    /// more fields than are cached costs another list. Writes are tracked as usual. The kind isn't in
     /// [`Manager::describe`](crate::manager::Manager::describe): add the rules for `list` and `watch` by
-    /// [`Controller::rbac`](crate::controller::Controller::rbac). A missing kind doesn't affect readiness. Each change calls the
-    /// filters of all keys that watch the kind. For a single object use [`Context::watch_object`], which costs nothing for others.
+    /// [`Controller::rbac`](crate::controller::Controller::rbac). A missing kind doesn't affect readiness. Each change
+    /// calls the filters of all keys that watch the kind. For a single object use [`Context::watch_object`], which
+    /// costs nothing for others.
     ///
     /// ```
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
@@ -203,8 +207,8 @@ impl<K: AnyObject> Context<K> {
         self.watch_as((&(), T::is_namespaced()), WatchRequest::Passing(Box::new(passes)))
     }
 
-    /// Watches one object on demand, and returns it; `None` if it doesn't exist. See [`Context::watch`]. A change finds the keys to enqueue by the key of the object, so
-    /// the cost doesn't depend on the number of watched objects.
+    /// Watches one object on demand, and returns it; `None` if it doesn't exist. See [`Context::watch`]. A change finds
+    /// the keys to enqueue by the key of the object, so the cost doesn't depend on the number of watched objects.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{Pod, Secret};

@@ -40,8 +40,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Returns the informers through which the controller reads objects of a kind in this namespace. An object may be cached in
-    /// several versions of its kind, each with a watch of its own.
+    /// Returns the informers through which the controller reads objects of a kind in this namespace. An object may be
+    /// cached in several versions of its kind, each with a watch of its own.
     pub(crate) fn informers_of(&self, kind: &KindName, namespace: Option<&str>) -> Vec<Arc<Kind>> {
         let mut informers = self.cache.named(kind);
         let is_read = |name: &Arc<KindName>| self.kinds.contains(name) || self.watches.contains(name);

@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 
 use crate::client::ClientError;
 
-/// The errors about types that were read and aren't declared. Clones share them. There are as many as such reads in the program.
+/// The errors about types that were read and aren't declared. Clones share them. There are as many as such reads in the
+/// program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UndeclaredReads(Arc<Mutex<BTreeSet<String>>>);
 

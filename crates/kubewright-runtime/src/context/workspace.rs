@@ -1,19 +1,19 @@
 //! Durable memory of a reconciler beside spec and status: a typed value for each object, which survives crashes.
 //!
-//! Status describes the current state. It may be wiped and is rebuilt from the cluster, so no decision may depend on it. What a
-//! reconciler must remember, such as the token of a request to an external system whose answer may be lost, belongs into a
-//! **workspace**. It is stored in a config map beside the object:
+//! Status describes the current state. It may be wiped and is rebuilt from the cluster, so no decision may depend on
+//! it. What a reconciler must remember, such as the token of a request to an external system whose answer may be lost,
+//! belongs into a **workspace**. It is stored in a config map beside the object:
 //!
-//! * its name is `<object>.<controller>.workspace`, which is unlikely to be taken. A config map needs no CRD and can be read with
-//!   `kubectl`; it must not hold secrets;
-//! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so neither
-//!   [`Context::children`] nor `owns` includes it;
-//! * it is created only if live reads before and after it find the object, and find it not being deleted: so a process that was late never
-//!   replaces a workspace that was deleted with the object;
-//! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and a config
-//!   map that isn't a workspace is never changed;
-//! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead, one gets a
-//!   conflict before it acts.
+//! * its name is `<object>.<controller>.workspace`, which is unlikely to be taken. A config map needs no CRD and can be
+//!   read with `kubectl`; it must not hold secrets;
+//! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so
+//!   neither [`Context::children`] nor `owns` includes it;
+//! * it is created only if live reads before and after it find the object, and find it not being deleted: so a process
+//!   that was late never replaces a workspace that was deleted with the object;
+//! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and
+//!   a config map that isn't a workspace is never changed;
+//! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead,
+//!   one gets a conflict before it acts.
 //!
 //! The operator needs the permissions to get, create, patch and delete config maps.
 
@@ -63,7 +63,8 @@ pub struct OpenWorkspace<'a, K: AnyObject, T> {
 }
 
 impl<'a, K: AnyObject, T> OpenWorkspace<'a, K, T> {
-    /// Starts from the default if the stored value can't be decoded, which is otherwise an error. The next update replaces it.
+    /// Starts from the default if the stored value can't be decoded, which is otherwise an error. The next update
+    /// replaces it.
     pub fn or_default(self) -> Self {
         Self { or_default: true, ..self }
     }
@@ -180,17 +181,18 @@ where
         Ok(workspace)
     }
 
-    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first write for an object costs two
-    /// more requests, which confirm before and after it that the object still exists and isn't being deleted.
+    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same. The first
+    /// write for an object costs two more requests, which confirm before and after it that the object still exists and
+    /// isn't being deleted.
     ///
-    /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is left to the
-    /// next reconcile.
+    /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is
+    /// left to the next reconcile.
     ///
     /// # Errors
-    /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if another writer has changed it since it
-    /// was read; [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if nothing is stored yet and the object is gone or being deleted;
-    /// or when the API server refuses the request or doesn't answer. The value is unchanged then; after a lost answer, either value
-    /// may be stored.
+    /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if another writer has
+    /// changed it since it was read; [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if nothing is stored yet
+    /// and the object is gone or being deleted; or when the API server refuses the request or doesn't answer. The value
+    /// is unchanged then; after a lost answer, either value may be stored.
     pub async fn update(&mut self, change: impl FnOnce(&mut T)) -> Result<(), ClientError> {
         let mut value = self.decoded().unwrap_or_default();
         change(&mut value);
@@ -237,8 +239,9 @@ where
         }
     }
 
-    /// Creates the config map, and deletes it again if the object no longer exists. Since an earlier confirmation, the object may have been deleted, and
-    /// with it a config map that another process had created. If the object exists after the creation, no config map of it has been collected.
+    /// Creates the config map, and deletes it again if the object no longer exists. Since an earlier confirmation, the
+    /// object may have been deleted, and with it a config map that another process had created. If the object exists
+    /// after the creation, no config map of it has been collected.
     async fn create_confirmed(&self, text: &str) -> Result<ConfigMap, ClientError> {
         let config = self.create(text).await?;
         if let Err(error) = self.confirm_owner().await {
@@ -280,8 +283,9 @@ where
         self.context.patch(&self.key, &Patch::Merge(patch)).await
     }
 
-    /// Reads the object live, and fails if it is gone or being deleted: an operator that stood still would store a new value for an object whose
-    /// workspace was deleted with it, or before it (a deletion in the foreground), or replace the workspace of a later one.
+    /// Reads the object live, and fails if it is gone or being deleted: an operator that stood still would store a new
+    /// value for an object whose workspace was deleted with it, or before it (a deletion in the foreground), or replace
+    /// the workspace of a later one.
     async fn confirm_owner(&self) -> Result<(), ClientError> {
         let uid = uid(self.context, &self.key)?;
         let live = self.context.client().kind_with::<K>(self.context.of.clone()).get(self.context.key()).await?;

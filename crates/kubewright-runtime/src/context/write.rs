@@ -1,7 +1,7 @@
 //! The writes of a reconcile.
 //!
-//! All of them use [`Context::client`], which tracks them. The methods here add the reconciled object, its namespace and the
-//! cache.
+//! All of them use [`Context::client`], which tracks them. The methods here add the reconciled object, its namespace
+//! and the cache.
 
 use kube::{
     api::Patch,
@@ -22,11 +22,11 @@ use crate::{
 const STATUS_TRIES: u32 = 5;
 
 impl<K: AnyObject> Context<K> {
-    /// The client for all requests of the API, typed and dynamic, with the wrappers of [`Client`]. It has the controller's field
-    /// manager. Requests without a namespace use the reconciled object's.
+    /// The client for all requests of the API, typed and dynamic, with the wrappers of [`Client`]. It has the
+    /// controller's field manager. Requests without a namespace use the reconciled object's.
     ///
-    /// The key's next reconcile sees what is written by it or by clients derived from it. Use it during this run only: later
-    /// writes aren't tracked.
+    /// The key's next reconcile sees what is written by it or by clients derived from it. Use it during this run only:
+    /// later writes aren't tracked.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -54,8 +54,8 @@ impl<K: AnyObject> Context<K> {
     /// Creates a child: an object whose controller is the reconciled one, so that it is deleted with it, found by
     /// [`Context::children`], and wakes it. Without a namespace it goes where the reconciled object is.
     ///
-    /// For children with a fixed name use [`Context::get_or_create_child`] or [`Context::apply_child`]: when the answer to a
-    /// create is lost, the next run finds the name taken by its own child.
+    /// For children with a fixed name use [`Context::get_or_create_child`] or [`Context::apply_child`]: when the answer
+    /// to a create is lost, the next run finds the name taken by its own child.
     ///
     /// # Errors
     /// [`ClientError::OwnerGone`] if the reconciled object is being deleted, [`ClientError::Owner`] if it can't own the
@@ -68,12 +68,12 @@ impl<K: AnyObject> Context<K> {
     /// Creates a child, or returns the existing child of that name as it is: nothing of it is compared with `object` or
     /// changed. [`Context::apply_child`] and [`Context::create_or_patch_child`] also update it.
     ///
-    /// An object is the existing child if the UID of its controller is the reconciled object's. It is read only when the
-    /// creation reports that the name is taken, so a new child costs one request.
+    /// An object is the existing child if the UID of its controller is the reconciled object's. It is read only when
+    /// the creation reports that the name is taken, so a new child costs one request.
     ///
     /// # Errors
-    /// As [`Context::create_child`], but where an object has the name: [`ClientError::NameTaken`] if that isn't a child of
-    /// the reconciled object, and [`ClientError::is_already_exists`] while it is a child that is being deleted.
+    /// As [`Context::create_child`], but where an object has the name: [`ClientError::NameTaken`] if that isn't a child
+    /// of the reconciled object, and [`ClientError::is_already_exists`] while it is a child that is being deleted.
     pub async fn get_or_create_child<T: Object>(&self, object: T) -> Result<T, ClientError> {
         let child = self.adopted(object)?;
         match self.create(&child).await {
@@ -87,8 +87,8 @@ impl<K: AnyObject> Context<K> {
     /// Creates an object as changed by `change`, or updates the existing one if `change` makes a difference. See
     /// [`KindClient::create_or_update`](crate::client::KindClient::create_or_update).
     ///
-    /// It reads the object from the API server, because an update replaces the whole object and the cache may keep only a part of
-    /// it. [`Context::create_or_patch`] doesn't need that request.
+    /// It reads the object from the API server, because an update replaces the whole object and the cache may keep only
+    /// a part of it. [`Context::create_or_patch`] doesn't need that request.
     ///
     /// # Errors
     /// A conflict if it has changed since it was read; otherwise as [`Context::create`] and [`Context::update`].
@@ -118,7 +118,8 @@ impl<K: AnyObject> Context<K> {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::create_or_update`]; [`ClientError::OwnerGone`] and [`ClientError::Owner`] as [`Context::create_child`].
+    /// As [`Context::create_or_update`]; [`ClientError::OwnerGone`] and [`ClientError::Owner`] as
+    /// [`Context::create_child`].
     pub async fn create_or_update_child<T: Object>(
         &self,
         object: T,
@@ -128,8 +129,8 @@ impl<K: AnyObject> Context<K> {
     }
 
     /// [`Context::create_or_update`], but sends the difference as a merge patch: see
-    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch). The object is read from the cache if the
-    /// controller declares `T`, else from the API server.
+    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch). The object is read from the cache
+    /// if the controller declares `T`, else from the API server.
     ///
     /// # Errors
     /// As [`Context::create`] and [`Context::patch`].
@@ -153,20 +154,21 @@ impl<K: AnyObject> Context<K> {
         self.upsert(object, Change::Patch, true, change).await
     }
 
-    /// Replaces an object if it is unchanged since it was read, by its `metadata.resourceVersion`. Fields that `T` doesn't
-    /// have are lost; [`Context::patch`] and [`Context::apply`] keep them.
+    /// Replaces an object if it is unchanged since it was read, by its `metadata.resourceVersion`. Fields that `T`
+    /// doesn't have are lost; [`Context::patch`] and [`Context::apply`] keep them.
     ///
     /// # Errors
-    /// If the API server rejects the request or doesn't respond; in the latter case the update may be in effect. A conflict if the
-    /// object has changed: return it, the next run sees the change.
+    /// If the API server rejects the request or doesn't respond; in the latter case the update may be in effect. A
+    /// conflict if the object has changed: return it, the next run sees the change.
     pub async fn update<T: Object>(&self, object: &T) -> Result<T, ClientError> {
         self.client().kind().update(object).await
     }
 
-    /// Server-side apply: sets the fields of the object, and removes fields that an earlier apply set and this one doesn't.
-    /// Without a namespace it goes where the reconciled object is. The field manager is the controller's.
+    /// Server-side apply: sets the fields of the object, and removes fields that an earlier apply set and this one
+    /// doesn't. Without a namespace it goes where the reconciled object is. The field manager is the controller's.
     ///
-    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes over its ownership.
+    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes over its
+    /// ownership.
     pub fn apply<T: Object>(&self, object: &T) -> Apply<T> {
         self.client().kind().apply(object)
     }
@@ -185,8 +187,9 @@ impl<K: AnyObject> Context<K> {
         self.client().kind().patch(key, patch).await
     }
 
-    /// Changes an object by a merge patch of the difference between two states (controller-runtime: `client.MergeFrom`); see
-    /// [`KindClient::patch_from`](crate::client::KindClient::patch_from). Both states may be from the cache, also as a view.
+    /// Changes an object by a merge patch of the difference between two states (controller-runtime:
+    /// `client.MergeFrom`); see [`KindClient::patch_from`](crate::client::KindClient::patch_from). Both states may be
+    /// from the cache, also as a view.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -205,15 +208,15 @@ impl<K: AnyObject> Context<K> {
     /// Deletes an object if it is unchanged since it was read: the UID and the resource version of `object` are sent as
     /// preconditions. [`Delete::any_version`] sends the UID only. If there is no such object, it succeeds.
     ///
-    /// Awaiting it fails with a conflict ([`ClientError::is_conflict`]) if the object has changed, or if another object has
-    /// its name by now.
+    /// Awaiting it fails with a conflict ([`ClientError::is_conflict`]) if the object has changed, or if another object
+    /// has its name by now.
     pub fn delete<T: Object>(&self, object: &T) -> Delete {
         self.client().kind::<T>().delete(&ObjectKey::of(object)).only(object)
     }
 
-    /// Adds a finalizer to an object unless it has it, and returns the object as stored. The object is then kept until the
-    /// finalizer is removed. The resource version of `object` is sent as a precondition. The reconciled object's own
-    /// finalizer is [`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER), which the runtime adds.
+    /// Adds a finalizer to an object unless it has it, and returns the object as stored. The object is then kept until
+    /// the finalizer is removed. The resource version of `object` is sent as a precondition. The reconciled object's
+    /// own finalizer is [`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER), which the runtime adds.
     ///
     /// # Errors
     /// As [`Context::patch`]; a conflict, if the object has changed since it was read: the list has several writers.
@@ -247,8 +250,8 @@ impl<K: AnyObject> Context<K> {
         if added > 0 { self.write_finalizers((), &changed).await } else { Ok(changed) }
     }
 
-    /// Removes a finalizer from an object if it has it, and returns the object as stored. An object that is being deleted
-    /// is removed with its last finalizer. The resource version of `object` is sent as a precondition.
+    /// Removes a finalizer from an object if it has it, and returns the object as stored. An object that is being
+    /// deleted is removed with its last finalizer. The resource version of `object` is sent as a precondition.
     ///
     /// If there is no such object, it succeeds with `None`, as [`Context::delete`] does.
     ///
@@ -356,16 +359,17 @@ impl<K: AnyObject> Context<K> {
 impl<K: AnyObject + HasStatus<Status: Serialize>> Context<K> {
     /// Sets the status of the reconciled object. If it is unchanged, no request is made.
     ///
-    /// The request is one merge patch of the status subresource: the whole new status, and `null` for fields that are no longer
-    /// set. It has the object's resource version as a precondition, so it can't write to another object of the same name; a UID
-    /// would not do, since Kubernetes ignores it in status patches of custom objects. If the object has changed since it was read,
-    /// its metadata is read from the API server, and the patch is sent again with the new version if the UID is the same: a change
-    /// of the spec doesn't make the write fail. The status should have one writer: fields of the type that others set are removed at
-    /// the next write; fields that the type doesn't have are kept.
+    /// The request is one merge patch of the status subresource: the whole new status, and `null` for fields that are
+    /// no longer set. It has the object's resource version as a precondition, so it can't write to another object of
+    /// the same name; a UID would not do, since Kubernetes ignores it in status patches of custom objects. If the
+    /// object has changed since it was read, its metadata is read from the API server, and the patch is sent again with
+    /// the new version if the UID is the same: a change of the spec doesn't make the write fail. The status should have
+    /// one writer: fields of the type that others set are removed at the next write; fields that the type doesn't have
+    /// are kept.
     ///
     /// # Errors
-    /// If the API server rejects the request or doesn't respond; in the latter case the status may be written. 409 (`Conflict`) if
-    /// the object was created again under the same name, or changes all the time.
+    /// If the API server rejects the request or doesn't respond; in the latter case the status may be written. 409
+    /// (`Conflict`) if the object was created again under the same name, or changes all the time.
     pub async fn set_status(&self, status: K::Status) -> Result<(), ClientError> {
         let encode = |status: Option<&K::Status>| serde_json::to_value(status).unwrap_or_default();
         self.write_status(|object| encode(object.status()), encode(Some(&status))).await
@@ -373,8 +377,8 @@ impl<K: AnyObject + HasStatus<Status: Serialize>> Context<K> {
 }
 
 impl Context<DynamicObject> {
-    /// Sets the status of a reconciled object whose kind is known only at run time, as [`Context::set_status`] does: the whole
-    /// status.
+    /// Sets the status of a reconciled object whose kind is known only at run time, as [`Context::set_status`] does:
+    /// the whole status.
     ///
     /// # Errors
     /// As [`Context::set_status`].
@@ -417,8 +421,8 @@ impl<K: AnyObject> Context<K> {
     }
 }
 
-/// Returns the merge patch (RFC 7386) from `known` to `wanted`, which has the same result for a value that lacks parts of
-/// `known`.
+/// Returns the merge patch (RFC 7386) from `known` to `wanted`, which has the same result for a value that lacks parts
+/// of `known`.
 fn replacement(known: &Value, wanted: &Value) -> Value {
     let (Value::Object(known), Value::Object(wanted)) = (known, wanted) else { return wanted.clone() };
     let removed = known.keys().filter(|field| !wanted.contains_key(*field)).map(|field| (field.clone(), Value::Null));

@@ -1,8 +1,8 @@
 //! Tracks the writes of a reconcile, and what it reads past the cache, for the read-your-writes barrier.
 //!
-//! The tracker observes all requests of a reconcile's client. The key's next run waits until the cache shows their effects. A
-//! live read that returns a newer state than the cache is tracked like a write. So a cache that is behind is made to list
-//! again, and no run sees an older state than an earlier run of the same key.
+//! The tracker observes all requests of a reconcile's client. The key's next run waits until the cache shows their
+//! effects. A live read that returns a newer state than the cache is tracked like a write. So a cache that is behind is
+//! made to list again, and no run sees an older state than an earlier run of the same key.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -66,8 +66,8 @@ struct Target {
 }
 
 impl WriteTracker {
-    /// Returns a tracker of requests for the kinds that the controller reads from the cache. The recorder records all requests,
-    /// for the run's trace.
+    /// Returns a tracker of requests for the kinds that the controller reads from the cache. The recorder records all
+    /// requests, for the run's trace.
     pub(crate) fn new(services: Arc<Services>, recorder: RunRecorder) -> Self {
         Self { services, recorder, entries: Arc::default() }
     }
@@ -215,8 +215,8 @@ impl PendingRequest<'_> {
         }
     }
 
-    /// Replaces the expectation of one informer by the effects of the write: there may be several, since one request can
-    /// delete many objects.
+    /// Replaces the expectation of one informer by the effects of the write: there may be several, since one request
+    /// can delete many objects.
     fn settle(&self, Target { kind, number, .. }: &Target, effects: Vec<Effect>) {
         let mut entries = self.tracker.entries.lock();
         let Some(pending) = number.and_then(|number| entries.writes.remove(&number)) else { return };
@@ -297,8 +297,8 @@ impl Effect {
         Self { key, state }
     }
 
-    /// Returns a deletion together with the end of the object that the cache had under the name before the request: the answer
-    /// shows that it no longer exists, even if the answer names no UID or another one.
+    /// Returns a deletion together with the end of the object that the cache had under the name before the request: the
+    /// answer shows that it no longer exists, even if the answer names no UID or another one.
     fn with_cached(&self, cached_uid: Option<&str>) -> Vec<Self> {
         let ExpectedState::Gone { uid, version, .. } = &self.state else { return vec![self.clone()] };
         let cached = cached_uid.filter(|cached| cached != uid);
@@ -307,7 +307,8 @@ impl Effect {
         itself.into_iter().chain(cached).collect()
     }
 
-    /// Returns the effect on a cache that may not select the object: its versions don't arrive there, but its deletion may.
+    /// Returns the effect on a cache that may not select the object: its versions don't arrive there, but its deletion
+    /// may.
     fn unselected(&self) -> Option<Self> {
         match &self.state {
             ExpectedState::Gone { uid, .. } => Some(Self::gone(self.key.clone(), Some(uid.clone()), None)),

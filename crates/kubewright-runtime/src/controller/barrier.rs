@@ -1,8 +1,8 @@
 //! The read-your-writes barrier: a key's next reconcile starts only when the cache shows the writes of the earlier ones
 //! (ARCHITECTURE.md, invariant 2). A state machine without I/O; the time is an argument.
 //!
-//! A key that must wait is parked and takes no worker. If the cache doesn't catch up in time, or if a write was not answered, so
-//! that its effect is unknown, the run starts with a live read of the objects that the writes were about.
+//! A key that must wait is parked and takes no worker. If the cache doesn't catch up in time, or if a write was not
+//! answered, so that its effect is unknown, the run starts with a live read of the objects that the writes were about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +20,8 @@ use crate::{
 /// The time that a key waits for the cache.
 pub(super) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of keys whose fulfilled expectations are dropped in each round of the loop. Each run takes more than one round and
-/// adds at most one key, so expectations don't accumulate.
+/// The number of keys whose fulfilled expectations are dropped in each round of the loop. Each run takes more than one
+/// round and adds at most one key, so expectations don't accumulate.
 const SWEEP_BATCH: usize = 8;
 
 /// The time after which a cache that is still behind is made to list again.
@@ -47,7 +47,8 @@ pub(super) trait CacheView {
     /// Returns whether the cache shows the expected state.
     fn shows(&self, expected: &Expectation) -> bool;
 
-    /// Returns the watch by which the state arrives. Of two versions that arrive by one watch, the lower one arrives no later.
+    /// Returns the watch by which the state arrives. Of two versions that arrive by one watch, the lower one arrives no
+    /// later.
     fn watch(&self, expected: &Expectation) -> Scope;
 }
 
@@ -96,7 +97,8 @@ struct Blocked {
 }
 
 impl Barrier {
-    /// Adds the expectations of a run of the key. In the scopes that the run has read live no effect is unknown any more.
+    /// Adds the expectations of a run of the key. In the scopes that the run has read live no effect is unknown any
+    /// more.
     pub(super) fn expect(&mut self, key: &ObjectKey, added: Vec<Expectation>, read_live: &BTreeSet<Scope>) {
         let mut expected = self.expected.remove(key).unwrap_or_default();
         expected.retain(|known| known.state.is_some() || !read_live.contains(&scope(known)));
@@ -129,7 +131,8 @@ impl Barrier {
         }
     }
 
-    /// Returns the parked keys that may be taken again, each with the state that didn't arrive if its timeout has expired.
+    /// Returns the parked keys that may be taken again, each with the state that didn't arrive if its timeout has
+    /// expired.
     pub(super) fn released(&mut self, now: Duration, cache: impl CacheView) -> Vec<(ObjectKey, Option<Expectation>)> {
         self.sweep(&cache);
         let mut released = Vec::new();
@@ -152,8 +155,8 @@ impl Barrier {
         released
     }
 
-    /// Returns whether to make the cache list again, given a state that didn't arrive in time. True once for all keys that wait
-    /// in the scope, and once a minute: meanwhile runs read live.
+    /// Returns whether to make the cache list again, given a state that didn't arrive in time. True once for all keys
+    /// that wait in the scope, and once a minute: meanwhile runs read live.
     pub(super) fn should_relist(&mut self, missing: &Expectation, now: Duration) -> bool {
         self.relisted.retain(|_, relisted| now.saturating_sub(*relisted) < RELIST_INTERVAL);
         let is_first = !self.relisted.contains_key(&scope(missing));

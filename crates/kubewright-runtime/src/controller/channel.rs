@@ -70,8 +70,8 @@ impl<K: AnyObject> Waker<K> {
         self.wake_with(key, NORMAL_PRIORITY);
     }
 
-    /// Reconciles a key now, with a priority: higher ones come first, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) is behind all
-    /// keys whose objects have changed.
+    /// Reconciles a key now, with a priority: higher ones come first, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY)
+    /// is behind all keys whose objects have changed.
     ///
     /// Where replicas [divide the keys](crate::shard), the owner of the key reconciles it, with the normal priority.
     pub fn wake_with(&self, key: ObjectKey, priority: i32) {
@@ -79,8 +79,9 @@ impl<K: AnyObject> Waker<K> {
         self.enqueue(key, priority);
     }
 
-    /// Reconciles all objects, for example because settings have changed (kube: `reconcile_all_on`). They come behind the keys whose
-    /// own objects have changed. Where replicas [divide the keys](crate::shard), each wakes its own, so all of them have to call this.
+    /// Reconciles all objects, for example because settings have changed (kube: `reconcile_all_on`). They come behind
+    /// the keys whose own objects have changed. Where replicas [divide the keys](crate::shard), each wakes its own, so
+    /// all of them have to call this.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -99,8 +100,8 @@ impl<K: AnyObject> Waker<K> {
         }
     }
 
-    /// [`Waker::wake_all`] for the objects in the cache that pass. It decodes all of them, so call it for rare events; an
-    /// [index](super::Controller::index) finds few objects among many.
+    /// [`Waker::wake_all`] for the objects in the cache that pass. It decodes all of them, so call it for rare events;
+    /// an [index](super::Controller::index) finds few objects among many.
     pub fn wake_all_when(&self, passes: impl Fn(&K) -> bool) {
         for object in self.objects.list(None, &Selector::default()) {
             if passes(&object) {
@@ -118,8 +119,8 @@ impl<K: AnyObject> Waker<K> {
         });
     }
 
-    /// Reconciles a key after this delay, unless it runs earlier. Where replicas divide the keys, this has an effect only if this
-    /// replica owns the key by then.
+    /// Reconciles a key after this delay, unless it runs earlier. Where replicas divide the keys, this has an effect
+    /// only if this replica owns the key by then.
     pub fn wake_after(&self, key: ObjectKey, delay: Duration) {
         self.queue.add(key, NORMAL_PRIORITY, When::After(delay));
     }

@@ -5,12 +5,13 @@ use std::{future::pending, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A number of reconciles that may run at the same time, over all controllers that share it, such as those of
-/// [all clusters](crate::manager::Manager::controller_by_cluster). For
+/// A number of reconciles that may run at the same time, over all controllers that share it, such as those of [all
+/// clusters](crate::manager::Manager::controller_by_cluster). For
 /// [`Controller::concurrency_limit`](super::Controller::concurrency_limit). Cheap to clone.
 ///
-/// Controllers that wait for their turn get it in the order in which they began to wait, one reconcile each time, so a cluster with
-/// many changes doesn't displace the others. A reconcile must not wait for one of another controller that shares the limit.
+/// Controllers that wait for their turn get it in the order in which they began to wait, one reconcile each time, so a
+/// cluster with many changes doesn't displace the others. A reconcile must not wait for one of another controller that
+/// shares the limit.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -50,7 +51,8 @@ impl Permits {
         Self { limit, next: None, free: None }
     }
 
-    /// Takes a permit if a key needs one, or begins to wait for it. A permit that no key needs is for other controllers.
+    /// Takes a permit if a key needs one, or begins to wait for it. A permit that no key needs is for other
+    /// controllers.
     pub(super) fn take(&mut self, is_needed: impl FnOnce() -> bool) -> Option<Permit> {
         let Some(ConcurrencyLimit(limit)) = &self.limit else { return Some(Permit { _permit: None }) };
         if !is_needed() {

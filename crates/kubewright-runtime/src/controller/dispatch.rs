@@ -65,8 +65,8 @@ pub(super) struct Metrics {
 }
 
 impl Dispatcher {
-    /// Runs until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. No worker is left when
-    /// it returns.
+    /// Runs until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. No worker is
+    /// left when it returns.
     ///
     /// # Errors
     /// When a reconciler panicked and panics are not recovered. It has cancelled `stop` then.

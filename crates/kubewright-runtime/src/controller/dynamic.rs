@@ -26,13 +26,13 @@ impl<K: AnyObject> std::fmt::Debug for DynamicKind<'_, K> {
 }
 
 impl<K: AnyObject> Controller<K> {
-    /// Declares a kind that is known only at run time. Its objects are kube's
-    /// [`DynamicObject`]s; [`Context::dynamic`](crate::context::Context::dynamic) reads them.
+    /// Declares a kind that is known only at run time. Its objects are kube's [`DynamicObject`]s;
+    /// [`Context::dynamic`](crate::context::Context::dynamic) reads them.
     ///
-    /// Types that other declarations use for the kind share its watch and its copy in the cache, which has all fields then. A manager of some
-    /// namespaces asks the API server for the scope of the kind, and watches one without namespaces as a whole. The generated roles can't know the
-    /// scope: they allow such a kind in the manager's namespaces, so one without them needs a
-    /// [rule](crate::manager::Manager::policy_rule) of its own.
+    /// Types that other declarations use for the kind share its watch and its copy in the cache, which has all fields
+    /// then. A manager of some namespaces asks the API server for the scope of the kind, and watches one without
+    /// namespaces as a whole. The generated roles can't know the scope: they allow such a kind in the manager's
+    /// namespaces, so one without them needs a [rule](crate::manager::Manager::policy_rule) of its own.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;

@@ -17,8 +17,8 @@ pub trait Finalizer<K: Object>: Send + Sync + 'static {
     /// The error type; the cleanup is repeated after an error.
     type Error: Into<Box<dyn Error + Send + Sync>>;
 
-    /// Cleans up what belongs to the object, which is being deleted. It may be called again after it has succeeded, if the process
-    /// ends before the finalizer is removed.
+    /// Cleans up what belongs to the object, which is being deleted. It may be called again after it has succeeded, if
+    /// the process ends before the finalizer is removed.
     fn finalize(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
@@ -35,8 +35,9 @@ impl<K: Object, F: Finalizer<K>> Cleanup<K> for F {
     }
 }
 
-/// A set of finalizers of one kind (controller-runtime: `finalizer.Finalizers`), for reconcilers whose parts clean up independently
-/// of each other. With one finalizer, use [`Reconciler::FINALIZER`](super::Reconciler::FINALIZER) instead.
+/// A set of finalizers of one kind (controller-runtime: `finalizer.Finalizers`), for reconcilers whose parts clean up
+/// independently of each other. With one finalizer, use [`Reconciler::FINALIZER`](super::Reconciler::FINALIZER)
+/// instead.
 ///
 /// The role needs the right to `patch` the reconciled kind, which [`Controller::rbac`](super::Controller::rbac) adds.
 ///
@@ -95,16 +96,17 @@ impl<K: Object> Finalizers<K> {
         Self::default()
     }
 
-    /// Adds a finalizer of this domain-qualified name, such as `example.com/bucket`. Another one of the same name is replaced.
+    /// Adds a finalizer of this domain-qualified name, such as `example.com/bucket`. Another one of the same name is
+    /// replaced.
     pub fn register(mut self, name: &str, finalizer: impl Finalizer<K>) -> Self {
         self.known.retain(|(known, _)| known != name);
         self.known.push((name.into(), Arc::new(finalizer)));
         self
     }
 
-    /// Adds all finalizers to an object that isn't being deleted, by one write if one is missing. For an object that is being deleted, it
-    /// calls those that the object still has, in the order of their registration, and removes each that has succeeded. A failed one
-    /// doesn't keep the others from running.
+    /// Adds all finalizers to an object that isn't being deleted, by one write if one is missing. For an object that is
+    /// being deleted, it calls those that the object still has, in the order of their registration, and removes each
+    /// that has succeeded. A failed one doesn't keep the others from running.
     ///
     /// # Errors
     /// [`FinalizersError`] if a write or a finalizer fails.

@@ -1,9 +1,9 @@
 //! Controllers: the watches that enqueue keys, and the workers that reconcile them.
 //!
 //! [`Controller`] is the wiring, [`Reconciler`] the logic. Internally there are the [queue](crate::queue) of keys; the
-//! read-your-writes barrier, which holds a key back until the cache has the key's own writes; the takeover, which does the same
-//! for the writes of the replica that had the key before; and the loop that hands keys to a bounded number of workers,
-//! isolates their panics and drains them on shutdown.
+//! read-your-writes barrier, which holds a key back until the cache has the key's own writes; the takeover, which does
+//! the same for the writes of the replica that had the key before; and the loop that hands keys to a bounded number of
+//! workers, isolates their panics and drains them on shutdown.
 
 mod barrier;
 mod channel;
@@ -121,8 +121,8 @@ impl<K: AnyObject> DeclareRead for Controller<K> {
 }
 
 impl<K: Object> Controller<K> {
-    /// A controller with the lower-case kind as its name, one worker, no timeout, and no predicate.
-    /// A reconciler with a [`DeclaredContext`](crate::context::DeclaredContext) brings the declarations of what it reads.
+    /// A controller with the lower-case kind as its name, one worker, no timeout, and no predicate. A reconciler with a
+    /// [`DeclaredContext`](crate::context::DeclaredContext) brings the declarations of what it reads.
     pub fn new<R: Reconciler<K, C>, C: ReconcileContext<K>>(reconciler: R) -> Self {
         Self::new_with(reconciler, ())
     }
@@ -132,9 +132,9 @@ impl<K: AnyObject> Controller<K> {
     /// [`Controller::new`] for a kind that may be known only at run time, as `Controller::<DynamicObject>` of an
     /// [`ApiResource`](kube::core::ApiResource).
     ///
-    /// A kind that is known only at run time counts as namespaced, as in [`Controller::dynamic`]. The scope of its objects is that
-    /// of the first one. If the kind is later defined again with another scope, its objects aren't reconciled: each is an error that
-    /// says so, until the controller is [added again](crate::manager::Controllers).
+    /// A kind that is known only at run time counts as namespaced, as in [`Controller::dynamic`]. The scope of its
+    /// objects is that of the first one. If the kind is later defined again with another scope, its objects aren't
+    /// reconciled: each is an error that says so, until the controller is [added again](crate::manager::Controllers).
     ///
     /// ```
     /// # use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -187,8 +187,8 @@ impl<K: AnyObject> Controller<K> {
         Self { name: name.into(), ..self }
     }
 
-    /// Sets the field manager of the controller's writes, by default `<name>-controller`. A change of it in a later release
-    /// leaves fields with the old manager.
+    /// Sets the field manager of the controller's writes, by default `<name>-controller`. A change of it in a later
+    /// release leaves fields with the old manager.
     pub fn field_manager(self, name: &str) -> Self {
         Self { field_manager: Some(name.into()), ..self }
     }
@@ -208,8 +208,9 @@ impl<K: AnyObject> Controller<K> {
         Self { client: Some(Box::new(wrap)), ..self }
     }
 
-    /// Filters the changes of the reconciled objects that enqueue them. By default all do, including changes of status and metadata.
-    /// Children and watched objects have predicates of their own. A change must pass the predicates of all calls.
+    /// Filters the changes of the reconciled objects that enqueue them. By default all do, including changes of status
+    /// and metadata. Children and watched objects have predicates of their own. A change must pass the predicates of
+    /// all calls.
     pub fn predicate(self, predicate: Predicate<K>) -> Self {
         Self { predicate: self.predicate.and(predicate), ..self }
     }
@@ -225,9 +226,9 @@ impl<K: AnyObject> Controller<K> {
         self.watch(source)
     }
 
-    /// [`Controller::owns`] for all owners: each `K` among the owner references is enqueued, also if it doesn't control the child.
-    /// [`Context::children`](crate::context::Context::children) finds the children that are controlled; the others are found by an
-    /// [index](Controller::index) of owner UIDs.
+    /// [`Controller::owns`] for all owners: each `K` among the owner references is enqueued, also if it doesn't control
+    /// the child. [`Context::children`](crate::context::Context::children) finds the children that are controlled; the
+    /// others are found by an [index](Controller::index) of owner UIDs.
     pub fn owns_for_every_owner<T: Object>(self) -> Self {
         self.owns_for_every_owner_when::<T>(Predicate::always())
     }
@@ -238,8 +239,9 @@ impl<K: AnyObject> Controller<K> {
         self.watch(source)
     }
 
-    /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each that
-    /// changes. The mapper may read the cache of the reconciled kind. It must be fast, because it blocks further events of the kind.
+    /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each
+    /// that changes. The mapper may read the cache of the reconciled kind. It must be fast, because it blocks further
+    /// events of the kind.
     pub fn watches<T: Object>(self, mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
         self.watches_when(Predicate::always(), mapper)
     }
@@ -291,10 +293,11 @@ impl<K: AnyObject> Controller<K> {
         self.watch(Source::read::<T>(()))
     }
 
-    /// Adds an index to the cache of kind `T` for [`Reader::indexed`]. `values` returns the values under which an object is
-    /// found. The manager's controllers share indexes, so name them by content, such as `spec.nodeName`. Two indexes of the same name
-    /// and kind are an error ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless both use the same
-    /// function without captures.
+    /// Adds an index to the cache of kind `T` for [`Reader::indexed`]. `values` returns the values under which an
+    /// object is found. The manager's controllers share indexes, so name them by content, such as `spec.nodeName`. Two
+    /// indexes of the same name and kind are an error
+    /// ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless both use the same function
+    /// without captures.
     pub fn index<T: Object>(
         self,
         name: &'static str,
@@ -303,12 +306,12 @@ impl<K: AnyObject> Controller<K> {
         self.watch(Source::indexed::<T>((), name, values))
     }
 
-    /// Reconciles the keys that are sent through a channel, by another task of the program or on behalf of another system
-    /// (kube: `reconcile_on`, controller-runtime: `source.Channel`). It ends when all senders are dropped.
+    /// Reconciles the keys that are sent through a channel, by another task of the program or on behalf of another
+    /// system (kube: `reconcile_on`, controller-runtime: `source.Channel`). It ends when all senders are dropped.
     ///
     /// Keys may be sent before the controller runs. On a replica that isn't the leader they wait in the channel; use
-    /// `try_send` there, because a new leader reconciles every object anyway. Where replicas [divide the keys](crate::shard), a
-    /// key is passed on to the replica that owns it.
+    /// `try_send` there, because a new leader reconciles every object anyway. Where replicas [divide the
+    /// keys](crate::shard), a key is passed on to the replica that owns it.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -324,9 +327,9 @@ impl<K: AnyObject> Controller<K> {
         self.outside(channel::channel(keys))
     }
 
-    /// Reconciles the keys that a task wakes, for example one that reads a stream, polls another system, or waits for times
-    /// (controller-runtime: `WatchesRawSource` of a `source.Func`). The task starts with the controller and is cancelled at its
-    /// next `await` when the controller stops. It may end earlier.
+    /// Reconciles the keys that a task wakes, for example one that reads a stream, polls another system, or waits for
+    /// times (controller-runtime: `WatchesRawSource` of a `source.Func`). The task starts with the controller and is
+    /// cancelled at its next `await` when the controller stops. It may end earlier.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -347,14 +350,14 @@ impl<K: AnyObject> Controller<K> {
         self.outside(channel::source(run))
     }
 
-    /// Sets the number of keys that are reconciled at the same time, never one key twice; 0 counts as 1. The default is the
-    /// [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) of the kind, or 1.
+    /// Sets the number of keys that are reconciled at the same time, never one key twice; 0 counts as 1. The default is
+    /// the [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) of the kind, or 1.
     pub fn concurrency(self, workers: usize) -> Self {
         Self { concurrency: Some(workers.max(1)), ..self }
     }
 
-    /// Limits the number of concurrent reconciles of this controller and all others that share the limit, in addition to
-    /// [`Controller::concurrency`].
+    /// Limits the number of concurrent reconciles of this controller and all others that share the limit, in addition
+    /// to [`Controller::concurrency`].
     pub fn concurrency_limit(self, limit: &ConcurrencyLimit) -> Self {
         Self { concurrency_limit: Some(limit.clone()), ..self }
     }
@@ -369,19 +372,20 @@ impl<K: AnyObject> Controller<K> {
         Self { rate_limit: Some(limit), ..self }
     }
 
-    /// Sets whether children from [`Context::create_child`](crate::context::Context::create_child), `apply_child` and the like have
-    /// `blockOwnerDeletion: true` (the default). Without it, an owner that is deleted in the foreground doesn't wait for them, and the operator's role
-    /// needs no right to the owner's `finalizers` on clusters that ask for it, such as OpenShift
-    /// ([`owner::set_block_owner_deletion`](crate::owner::set_block_owner_deletion)).
+    /// Sets whether children from [`Context::create_child`](crate::context::Context::create_child), `apply_child` and
+    /// the like have `blockOwnerDeletion: true` (the default). Without it, an owner that is deleted in the foreground
+    /// doesn't wait for them, and the operator's role needs no right to the owner's `finalizers` on clusters that ask
+    /// for it, such as OpenShift ([`owner::set_block_owner_deletion`](crate::owner::set_block_owner_deletion)).
     pub fn block_owner_deletion(self, block_owner_deletion: bool) -> Self {
         Self { blocks_deletion: block_owner_deletion, ..self }
     }
 
-    /// Delays the reconcile of a key whose objects change until none has changed for `quiet`, but at most for `longest` after the
-    /// first change (kube: `Config::debounce`, which has no upper limit). It is meant for objects that change in bursts, such as those that one command
-    /// applies. By default there is no delay.
+    /// Delays the reconcile of a key whose objects change until none has changed for `quiet`, but at most for `longest`
+    /// after the first change (kube: `Config::debounce`, which has no upper limit). It is meant for objects that change
+    /// in bursts, such as those that one command applies. By default there is no delay.
     ///
-    /// Requeues, retries and the keys of a [`Waker`] are not delayed. A run for one of these includes the changes until then.
+    /// Requeues, retries and the keys of a [`Waker`] are not delayed. A run for one of these includes the changes until
+    /// then.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -395,24 +399,24 @@ impl<K: AnyObject> Controller<K> {
         Self { debounce: Some(Debounce { quiet, longest }).filter(|_| !quiet.is_zero()), ..self }
     }
 
-    /// Sets the time after which the manager ends with [`ControllerError::NotSynced`] if one of the controller's kinds couldn't be
-    /// listed. By default it waits without a limit, because a CRD may be installed after its operator (controller-runtime: two
-    /// minutes). Meanwhile `/readyz` and, every two minutes, the log name the missing kinds.
+    /// Sets the time after which the manager ends with [`ControllerError::NotSynced`] if one of the controller's kinds
+    /// couldn't be listed. By default it waits without a limit, because a CRD may be installed after its operator
+    /// (controller-runtime: two minutes). Meanwhile `/readyz` and, every two minutes, the log name the missing kinds.
     pub fn cache_sync_timeout(self, timeout: Duration) -> Self {
         Self { cache_sync_timeout: Some(timeout), ..self }
     }
 
-    /// Sets whether a panic of the reconciler counts as an error and is retried (the default). Otherwise the manager ends with
-    /// [`ControllerError::Panicked`] after the grace period (controller-runtime: `RecoverPanic`).
+    /// Sets whether a panic of the reconciler counts as an error and is retried (the default). Otherwise the manager
+    /// ends with [`ControllerError::Panicked`] after the grace period (controller-runtime: `RecoverPanic`).
     pub fn recover_panic(self, recover_panic: bool) -> Self {
         Self { recovers: recover_panic, ..self }
     }
 
-    /// Sets a function whose result for the cached object is added to the priority with which its key waits. Without it that is
-    /// [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after the
-    /// first list or a resync. It is called for each event, so it must be fast. It doesn't change
-    /// priorities from [`watches_with_priority`](Controller::watches_with_priority) and from
-    /// [`Action::requeue_after_with_priority`](crate::action::Action::requeue_after_with_priority).
+    /// Sets a function whose result for the cached object is added to the priority with which its key waits. Without it
+    /// that is [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and
+    /// [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after the first list or a resync. It is called for each event, so
+    /// it must be fast. It doesn't change priorities from [`watches_with_priority`](Controller::watches_with_priority)
+    /// and from [`Action::requeue_after_with_priority`](crate::action::Action::requeue_after_with_priority).
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -431,17 +435,17 @@ impl<K: AnyObject> Controller<K> {
         Self { permissions: change(self.permissions), ..self }
     }
 
-    /// Sets the time after which a reconcile counts as failed. [`Context::cancelled`] is then cancelled, and a second later the
-    /// reconcile is dropped. There is no limit by default.
+    /// Sets the time after which a reconcile counts as failed. [`Context::cancelled`] is then cancelled, and a second
+    /// later the reconcile is dropped. There is no limit by default.
     ///
     /// [`Context::cancelled`]: crate::context::Context::cancelled
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets whether the controller runs only on the leader, or with [sharding](crate::shard) only for the keys of the replica (the
-    /// default). Otherwise all replicas reconcile all keys at the same time. In any case caches and queue are filled from the
-    /// start, so that a new leader begins at once (controller-runtime: `EnableWarmup`).
+    /// Sets whether the controller runs only on the leader, or with [sharding](crate::shard) only for the keys of the
+    /// replica (the default). Otherwise all replicas reconcile all keys at the same time. In any case caches and queue
+    /// are filled from the start, so that a new leader begins at once (controller-runtime: `EnableWarmup`).
     pub fn needs_leader(self, needs_leader: bool) -> Self {
         Self { is_exclusive: needs_leader, ..self }
     }

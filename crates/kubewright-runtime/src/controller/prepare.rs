@@ -148,8 +148,8 @@ impl Prepared {
 }
 
 impl<K: AnyObject> Controller<K> {
-    /// Adds the controller's kinds to the cache, and makes their changes enqueue its keys. A late controller comes while the
-    /// manager runs.
+    /// Adds the controller's kinds to the cache, and makes their changes enqueue its keys. A late controller comes
+    /// while the manager runs.
     pub(crate) fn prepare(self, environment: &Environment, is_late: bool) -> Prepared {
         let Self { name, field_manager, client, timeout, predicate, sources, outside, work, is_exclusive, .. } = self;
         let kind = KindName::named::<K>(&self.kind);
@@ -339,8 +339,8 @@ fn enqueue_acquired<K: AnyObject>(queue: &Arc<SharedQueue>, objects: Reader<K>, 
     })
 }
 
-/// Returns the keys that another replica may have reconciled before: those that this one takes over, and `all` of them if
-/// it is going to lead.
+/// Returns the keys that another replica may have reconciled before: those that this one takes over, and `all` of them
+/// if it is going to lead.
 fn handoff(queue: &Arc<SharedQueue>, share: &Share, controller: &str, all: bool) -> Handoff {
     let handoff = Handoff::default();
     if all {
@@ -436,7 +436,8 @@ async fn catch_up(queue: &SharedQueue, backlog: Backlog, stop: &CancellationToke
     backlog.replay();
 }
 
-/// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the source.
+/// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the
+/// source.
 pub(super) async fn listen(
     controller: String,
     source: impl FnOnce() -> BoxFuture<'static, ()>,

@@ -10,15 +10,17 @@ use crate::{
 
 /// The logic of an operator: makes the cluster match the spec of one object of kind `K`.
 ///
-/// A reconcile is given the object, not the event that woke it. It reads, decides and writes. It may be cancelled at any
-/// `await` and is repeated after an error, so it must be idempotent. At most one run per key is in progress at a time.
+/// A reconcile is given the object, not the event that woke it. It reads, decides and writes. It may be cancelled at
+/// any `await` and is repeated after an error, so it must be idempotent. At most one run per key is in progress at a
+/// time.
 ///
-/// Write the methods as `async fn`. [`Context`] has what a run needs besides the object. `C` is the type of the context: [`Context`], or
-/// [`DeclaredContext`](crate::context::DeclaredContext), with which the compiler checks that each type that is read from the cache is declared.
+/// Write the methods as `async fn`. [`Context`] has what a run needs besides the object. `C` is the type of the
+/// context: [`Context`], or [`DeclaredContext`](crate::context::DeclaredContext), with which the compiler checks that
+/// each type that is read from the cache is declared.
 pub trait Reconciler<K: AnyObject, C: ReconcileContext<K> = Context<K>>: Send + Sync + 'static {
-    /// The finalizer for [`cleanup`](Self::cleanup), such as `podsets.app.example.com/cleanup`. The runtime adds it before
-    /// the first reconcile. `None`, the default, adds none: objects are then deleted at once, and their children are garbage
-    /// collected through their owner references.
+    /// The finalizer for [`cleanup`](Self::cleanup), such as `podsets.app.example.com/cleanup`. The runtime adds it
+    /// before the first reconcile. `None`, the default, adds none: objects are then deleted at once, and their children
+    /// are garbage collected through their owner references.
     const FINALIZER: Option<&'static str> = None;
 
     /// The error of a reconcile. [`error_policy`](Self::error_policy) decides how it is retried.
@@ -29,11 +31,11 @@ pub trait Reconciler<K: AnyObject, C: ReconcileContext<K> = Context<K>>: Send + 
 
     /// Undoes what garbage collection doesn't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
     ///
-    /// [`Action::await_change`] removes the finalizer, so that the object can be deleted. Any other action keeps it and runs
-    /// `cleanup` again.
+    /// [`Action::await_change`] removes the finalizer, so that the object can be deleted. Any other action keeps it and
+    /// runs `cleanup` again.
     ///
-    /// Without a finalizer of its own it is called too while other finalizers keep the object. Don't rely on that: there may be
-    /// none.
+    /// Without a finalizer of its own it is called too while other finalizers keep the object. Don't rely on that:
+    /// there may be none.
     fn cleanup(&self, object: &K, ctx: &C) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (object, ctx);
         async { Ok(Action::await_change()) }
@@ -41,8 +43,8 @@ pub trait Reconciler<K: AnyObject, C: ReconcileContext<K> = Context<K>>: Send + 
 
     /// Drops what is kept in memory for a key whose object is gone, or whose children were seen before the object.
     ///
-    /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas
-    /// [divide the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
+    /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas [divide
+    /// the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
     /// state that remains must be harmless when the key is used again.
     fn deleted(&self, key: &ObjectKey, ctx: &C) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);

@@ -104,7 +104,8 @@ impl<K: AnyObject, R: Reconciler<K, C>, C: ReconcileContext<K>> Typed<K, R, C> {
         }
     }
 
-    /// Checks that the object has the scope that the controller was made for: another definition may have replaced that of the kind.
+    /// Checks that the object has the scope that the controller was made for: another definition may have replaced that
+    /// of the kind.
     fn check_scope(&self, context: &Context<K>) -> Result<(), Failure> {
         let is_namespaced = context.key().namespace().is_some();
         if *self.is_namespaced.get_or_init(|| is_namespaced) == is_namespaced {

@@ -37,7 +37,8 @@ pub(super) struct Source {
     pub(super) connect: Connect,
 }
 
-/// The name of an index, and its function if that can be identified: a function that captures nothing has a type of its own.
+/// The name of an index, and its function if that can be identified: a function that captures nothing has a type of its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) name: &'static str,
@@ -78,7 +79,8 @@ impl Source {
         })
     }
 
-    /// Returns a source by which children of kind `T` enqueue their owners of kind `K`, including the former ones if they changed.
+    /// Returns a source by which children of kind `T` enqueue their owners of kind `K`, including the former ones if
+    /// they changed.
     pub(super) fn owned<K: AnyObject, T: AnyObject>(
         reconciled: K::DynamicType,
         owned: T::DynamicType,
@@ -98,8 +100,8 @@ impl Source {
         })
     }
 
-    /// Returns a source by which objects of kind `T` enqueue the keys that the mapper returns for their old and new states, with
-    /// the mapper's priority if it has one.
+    /// Returns a source by which objects of kind `T` enqueue the keys that the mapper returns for their old and new
+    /// states, with the mapper's priority if it has one.
     pub(super) fn mapped<K: AnyObject, T: AnyObject>(
         reconciled: K::DynamicType,
         watched: T::DynamicType,
@@ -264,7 +266,8 @@ mod tests {
         }
     }
 
-    /// A namespaced child can have a cluster-scoped owner, so only the UID tells the scope of an owner of a dynamic kind.
+    /// A namespaced child can have a cluster-scoped owner, so only the UID tells the scope of an owner of a dynamic
+    /// kind.
     #[test]
     fn a_child_enqueues_an_owner_of_a_kind_known_at_run_time_in_its_scope() {
         let found = |owners: &[Value]| {

@@ -1,11 +1,11 @@
-//! The takeover of keys from another replica, with the leadership or by sharding: the keys are held until the cache shows the
-//! last writes of that replica. The [barrier](super::barrier) does this for the writes of this process.
+//! The takeover of keys from another replica, with the leadership or by sharding: the keys are held until the cache
+//! shows the last writes of that replica. The [barrier](super::barrier) does this for the writes of this process.
 //!
-//! Each kind that the controller reads is listed once, as metadata, for any number of keys; then the cache must catch up with the
-//! lists. If it doesn't in time, it is made to list again. Keys are not read live, as by the barrier, since that would take a
-//! list for each. If that doesn't help in time either, the round starts over, since the state of the first lists may be
-//! unreachable. A round begins when the first acquired key is taken from the queue. Keys acquired during a round wait for the
-//! next one, since lists must be requested after the acquisition.
+//! Each kind that the controller reads is listed once, as metadata, for any number of keys; then the cache must catch
+//! up with the lists. If it doesn't in time, it is made to list again. Keys are not read live, as by the barrier, since
+//! that would take a list for each. If that doesn't help in time either, the round starts over, since the state of the
+//! first lists may be unreachable. A round begins when the first acquired key is taken from the queue. Keys acquired
+//! during a round wait for the next one, since lists must be requested after the acquisition.
 //!
 //! A state machine without I/O; the time is an argument.
 
@@ -100,7 +100,8 @@ impl<C> Takeover<C> {
         Self { handoff, round: Round::None, returned: 0, parked: BTreeSet::new() }
     }
 
-    /// Returns the keys acquired since the last call, which are to be enqueued: their changes until now reached the former owner.
+    /// Returns the keys acquired since the last call, which are to be enqueued: their changes until now reached the
+    /// former owner.
     pub(super) fn take_acquired(&mut self) -> Vec<Acquired> {
         let pending = self.handoff.0.lock();
         let some = |keys: &AcquiredKeys| if let AcquiredKeys::Some(keys) = keys { Some(keys.clone()) } else { None };

@@ -1,8 +1,9 @@
 //! The connection of a controller with the cache: the kinds that it declares, and its handlers of their changes.
 //!
-//! A controller of a manager that doesn't run yet declares its kinds for good. One that is added later, *late*, holds its kinds as
-//! long as it is there: those that nobody else uses are no longer watched when it is removed. A kind may have been listed before a
-//! late controller comes, so its objects are listed again if the controller reads more of them, and then passed to its handlers.
+//! A controller of a manager that doesn't run yet declares its kinds for good. One that is added later, *late*, holds
+//! its kinds as long as it is there: those that nobody else uses are no longer watched when it is removed. A kind may
+//! have been listed before a late controller comes, so its objects are listed again if the controller reads more of
+//! them, and then passed to its handlers.
 
 use std::{
     any::TypeId,

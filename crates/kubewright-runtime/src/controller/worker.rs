@@ -1,4 +1,5 @@
-//! The task of one run: the live reads that the barrier requires, then the reconcile, with its panics and its time limit.
+//! The task of one run: the live reads that the barrier requires, then the reconcile, with its panics and its time
+//! limit.
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 

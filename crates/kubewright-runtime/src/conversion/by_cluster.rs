@@ -38,7 +38,8 @@ pub(super) enum Ended {
 }
 
 impl ClusterMigration {
-    /// Returns the migration of the kind of a definition of this generation, if the cluster has StorageVersionMigrations, and the client may see it.
+    /// Returns the migration of the kind of a definition of this generation, if the cluster has
+    /// StorageVersionMigrations, and the client may see it.
     pub(super) async fn of(client: &Client, definition: &str, generation: i64) -> Option<Self> {
         let request = Request::get(format!("/apis/{GROUP}")).body(Vec::new()).ok()?;
         // Whatever the reason is, the objects can be written without the cluster.

@@ -11,10 +11,11 @@ use super::ConversionError;
 /// The annotation: a JSON object with an entry for each version.
 pub const ANNOTATION: &str = "kubewright.dev/conversion-data";
 
-/// Keeps data that only `version` can represent in the metadata of an object in another version, until it is converted back.
+/// Keeps data that only `version` can represent in the metadata of an object in another version, until it is converted
+/// back.
 ///
-/// Data of other versions is kept too, since an object may be converted from one spoke through the hub to another and back. It
-/// counts towards the 256 KiB of an object's annotations.
+/// Data of other versions is kept too, since an object may be converted from one spoke through the hub to another and
+/// back. It counts towards the 256 KiB of an object's annotations.
 ///
 /// # Errors
 /// If the data can't be serialized as JSON.
@@ -24,8 +25,8 @@ pub fn keep(metadata: &mut ObjectMeta, version: &str, data: &impl Serialize) -> 
     write(metadata, all)
 }
 
-/// Removes and returns the data that [`keep`] has kept of `version`; `None` if there is none, or if it is malformed, since users
-/// can write annotations.
+/// Removes and returns the data that [`keep`] has kept of `version`; `None` if there is none, or if it is malformed,
+/// since users can write annotations.
 pub fn take<T: DeserializeOwned>(metadata: &mut ObjectMeta, version: &str) -> Option<T> {
     let mut all = read(metadata);
     let data = all.remove(version)?;

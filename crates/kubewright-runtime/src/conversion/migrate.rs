@@ -1,7 +1,7 @@
 //! Migration of stored objects to the storage version.
 //!
-//! The API server stores an object in the new version when it is next written, which may be never. A migration writes each
-//! object once without a change. Then the CustomResourceDefinition no longer needs the older versions.
+//! The API server stores an object in the new version when it is next written, which may be never. A migration writes
+//! each object once without a change. Then the CustomResourceDefinition no longer needs the older versions.
 
 use std::time::Duration;
 
@@ -93,13 +93,13 @@ pub struct Migrated {
 ///
 /// Or by the manager, when it becomes the leader: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
 ///
-/// If the cluster has StorageVersionMigrations (`storagemigration.k8s.io`, from v1beta1 on), its controller manager writes the objects, and an
-/// operator that restarts meanwhile waits for it. If the cluster can't, or hasn't begun within a minute, the operator writes them itself, with
-/// a warning: each object costs one request (an empty merge patch, which the API server stores if the stored form changes), each five hundred
-/// objects two more.
+/// If the cluster has StorageVersionMigrations (`storagemigration.k8s.io`, from v1beta1 on), its controller manager
+/// writes the objects, and an operator that restarts meanwhile waits for it. If the cluster can't, or hasn't begun
+/// within a minute, the operator writes them itself, with a warning: each object costs one request (an empty merge
+/// patch, which the API server stores if the stored form changes), each five hundred objects two more.
 ///
-/// It needs permission to `get` and `patch` the definition, to `patch` its status, to `list` and `patch` objects of the kind in all namespaces, and
-/// to `create`, `get` and `delete` StorageVersionMigrations ([`Migrator::policy_rules`]).
+/// It needs permission to `get` and `patch` the definition, to `patch` its status, to `list` and `patch` objects of the
+/// kind in all namespaces, and to `create`, `get` and `delete` StorageVersionMigrations ([`Migrator::policy_rules`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
     definition: String,
@@ -141,8 +141,8 @@ impl Migrator {
     }
 
     /// Returns the rules that it needs in the operator's role. [`Migrator::runnable`] adds them; for a direct call of
-    /// [`Migrator::run`] add them by [`Manager::policy_rule`](crate::manager::Manager::policy_rule). It lists objects in all
-    /// namespaces, so the rules belong into a cluster role even if the operator is limited to its own namespace.
+    /// [`Migrator::run`] add them by [`Manager::policy_rule`](crate::manager::Manager::policy_rule). It lists objects
+    /// in all namespaces, so the rules belong into a cluster role even if the operator is limited to its own namespace.
     pub fn policy_rules(&self) -> [PolicyRule; 4] {
         let (plural, group) = self.definition.split_once('.').unwrap_or((&self.definition, ""));
         let definition = |resource, verbs: &[Verb]| {
@@ -156,8 +156,8 @@ impl Migrator {
         ]
     }
 
-    /// Returns a runnable for [`Manager::runnable`](crate::manager::Manager::runnable), which migrates once, on the leader, and
-    /// retries until it succeeds.
+    /// Returns a runnable for [`Manager::runnable`](crate::manager::Manager::runnable), which migrates once, on the
+    /// leader, and retries until it succeeds.
     pub fn runnable(self) -> Runnable {
         let rules = self.policy_rules();
         let runnable = Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
@@ -174,8 +174,8 @@ impl Migrator {
     }
 
     /// Writes every object that may be stored in an older version, then removes these versions from the status of the
-    /// CustomResourceDefinition. Without older versions it costs one request. If it is interrupted, the next run continues at
-    /// the same page.
+    /// CustomResourceDefinition. Without older versions it costs one request. If it is interrupted, the next run
+    /// continues at the same page.
     ///
     /// # Errors
     /// [`MigrationError`]; the older versions are kept then.
@@ -206,7 +206,8 @@ impl Migrator {
         definitions.get(&self.definition).await.map_err(self.request("get", "the definition"))
     }
 
-    /// Lets the cluster write the objects, if it can. Returns whether it has. A migration that has begun to write them itself goes on.
+    /// Lets the cluster write the objects, if it can. Returns whether it has. A migration that has begun to write them
+    /// itself goes on.
     async fn is_written_by_cluster(&self, client: &Client, definition: &CustomResourceDefinition) -> bool {
         if definition.annotations().contains_key(MARK) {
             return false;

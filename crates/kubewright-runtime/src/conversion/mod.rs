@@ -1,9 +1,9 @@
 //! Conversion between the versions of a kind.
 //!
-//! One version is the **hub**, usually the storage version. Every other version, a **spoke**, is converted to the hub and from
-//! it ([`Convertible`]), and so to any other. [`Hub`] is passed to
-//! [`Manager::conversion`](crate::manager::Manager::conversion). Every replica then serves `/convert` beside its other webhooks,
-//! which the API server calls whenever it returns or stores an object in another version.
+//! One version is the **hub**, usually the storage version. Every other version, a **spoke**, is converted to the hub
+//! and from it ([`Convertible`]), and so to any other. [`Hub`] is passed to
+//! [`Manager::conversion`](crate::manager::Manager::conversion). Every replica then serves `/convert` beside its other
+//! webhooks, which the API server calls whenever it returns or stores an object in another version.
 //!
 //! ```
 //! use kubewright_runtime::conversion::{ConversionError, Convertible, Hub};
@@ -49,19 +49,19 @@
 //! let panes = Hub::<v2::Pane>::new().spoke::<v1::Pane>(); // Manager::…conversion(panes)
 //! ```
 //!
-//! If most fields are the same or just renamed, `#[derive(Convert)]` of the crate `kubewright` implements both directions for the
-//! spoke's spec and so for the whole object, with a test.
+//! If most fields are the same or just renamed, `#[derive(Convert)]` of the crate `kubewright` implements both
+//! directions for the spoke's spec and so for the whole object, with a test.
 //!
 //! # Lossless conversion
 //!
-//! A client that reads an object in one version and writes it back must not destroy data of the other version. Data that the
-//! other version can't represent is [kept](keep) in an annotation, and [taken](take) back.
+//! A client that reads an object in one version and writes it back must not destroy data of the other version. Data
+//! that the other version can't represent is [kept](keep) in an annotation, and [taken](take) back.
 //!
 //! # The CustomResourceDefinition
 //!
 //! `kube::core::crd::merge_crds` makes one definition of all versions, and
-//! [`manifests::conversion`](crate::webhook::manifests::conversion) its `spec.conversion`. After a change of the storage version,
-//! a [`Migrator`] writes the existing objects in it, so that the older version can be removed.
+//! [`manifests::conversion`](crate::webhook::manifests::conversion) its `spec.conversion`. After a change of the
+//! storage version, a [`Migrator`] writes the existing objects in it, so that the older version can be removed.
 
 mod by_cluster;
 mod data;
@@ -87,8 +87,8 @@ use crate::object::Object;
 
 /// A version of a kind that is converted to the kind's [hub](Hub) and from it.
 ///
-/// Whole objects are converted. `metadata` must be moved unchanged, except for labels and annotations: the API server ignores
-/// other changes.
+/// Whole objects are converted. `metadata` must be moved unchanged, except for labels and annotations: the API server
+/// ignores other changes.
 pub trait Convertible: Object {
     /// The hub version.
     type Hub: Object;
@@ -96,8 +96,8 @@ pub trait Convertible: Object {
     /// Converts this object to the hub's version.
     ///
     /// # Errors
-    /// The API server's client receives the error, and can neither read nor write the object. Errors should be rare: what one
-    /// version accepts, the other must be able to represent.
+    /// The API server's client receives the error, and can neither read nor write the object. Errors should be rare:
+    /// what one version accepts, the other must be able to represent.
     fn convert_to(self) -> Result<Self::Hub, ConversionError>;
 
     /// Converts the hub's object to this version.

@@ -52,8 +52,8 @@ pub enum RoundTripError {
 
 /// Converts values of the hub to `S` and back, and values of `S` to the hub and back, and compares the results.
 ///
-/// A value of `S` that can't be converted to the hub is skipped, since the conversion may be stricter than the schema. Each
-/// value of the hub must be convertible.
+/// A value of `S` that can't be converted to the hub is skipped, since the conversion may be stricter than the schema.
+/// Each value of the hub must be convertible.
 ///
 /// # Errors
 /// Returns the first value that is lost or can't be converted.

@@ -193,7 +193,8 @@ impl Correlator {
     fn event_of(&mut self, PendingEvent { regarding, event, controller, time }: PendingEvent) -> Event {
         let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
         let name = self.name_for(regarding.name.as_deref().unwrap_or_default(), time.as_nanosecond());
-        // The deprecated fields of core/v1 must stay unset in this version of the API; readers fall back on the new ones.
+        // The deprecated fields of core/v1 must stay unset in this version of the API; readers fall back on the new
+        // ones.
         Event {
             metadata: ObjectMeta {
                 name: Some(name),

@@ -77,8 +77,9 @@ impl Recorder {
         Self { queue, controller: controller.into() }
     }
 
-    /// Queues an event to be written. It never waits: while a thousand events are queued, further ones are discarded and
-    /// counted (`kubewright_events_discarded_total`). Events that are recorded before the manager runs are discarded.
+    /// Queues an event to be written. It never waits: while a thousand events are queued, further ones are discarded
+    /// and counted (`kubewright_events_discarded_total`). Events that are recorded before the manager runs are
+    /// discarded.
     pub fn record(&self, regarding: &ObjectReference, event: Event) {
         let Some(EventQueue { sender, clock, metrics }) = self.queue.get() else {
             return tracing::warn!(event.reason, "discarding an event that was recorded before the manager runs");

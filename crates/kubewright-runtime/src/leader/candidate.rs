@@ -1,8 +1,9 @@
 //! The state machine of one candidate: no I/O, and time is passed in.
 //!
-//! Another replica's lease counts from when *this* replica saw it change, by its monotonic clock; the times in the lease are
-//! only informative. Own leadership counts from before the renewal was sent. So the leader always gives up first, whatever
-//! the wall clocks say and however slow the network is, as long as `renew_deadline` is less than `lease_duration`.
+//! Another replica's lease counts from when *this* replica saw it change, by its monotonic clock; the times in the
+//! lease are only informative. Own leadership counts from before the renewal was sent. So the leader always gives up
+//! first, whatever the wall clocks say and however slow the network is, as long as `renew_deadline` is less than
+//! `lease_duration`.
 
 use std::time::Duration;
 
@@ -82,8 +83,8 @@ impl Candidate {
         self.stale = true;
     }
 
-    /// Whether the lease must be read before the next write. The leader needn't read it, since no other candidate should have
-    /// written it.
+    /// Whether the lease must be read before the next write. The leader needn't read it, since no other candidate
+    /// should have written it.
     pub(crate) fn must_read(&self) -> bool {
         self.stale || self.fence.is_none()
     }

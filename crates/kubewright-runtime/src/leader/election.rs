@@ -48,7 +48,8 @@ impl LeaderElection {
         Self::fenced(lock, options, clock, random, metrics, Fence::default())
     }
 
-    /// [`LeaderElection::start`] with a record in another place than a lease. The namespace of the options then only appears in logs.
+    /// [`LeaderElection::start`] with a record in another place than a lease. The namespace of the options then only
+    /// appears in logs.
     ///
     /// # Errors
     /// If the durations can't work together.
@@ -93,14 +94,14 @@ impl LeaderElection {
         self.elected.clone()
     }
 
-    /// Returns a token that is cancelled when leadership is lost or the election has ended otherwise. All work must then stop
-    /// at once, and the process exit with an error: a new process starts from a clean state.
+    /// Returns a token that is cancelled when leadership is lost or the election has ended otherwise. All work must
+    /// then stop at once, and the process exit with an error: a new process starts from a clean state.
     pub fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
 
-    /// Returns whether this replica leads. This is correct even after the process was stopped for so long that the lease has expired,
-    /// which [`lost`](Self::lost) reports only once its task has run again.
+    /// Returns whether this replica leads. This is correct even after the process was stopped for so long that the
+    /// lease has expired, which [`lost`](Self::lost) reports only once its task has run again.
     pub fn is_leader(&self) -> bool {
         let stands = self.fence.stands(self.clock.monotonic());
         self.elected.is_cancelled() && !self.lost.is_cancelled() && stands
@@ -111,8 +112,8 @@ impl LeaderElection {
         self.last_error.lock().clone()
     }
 
-    /// Releases the lease if this replica holds it, so that others needn't wait until it expires. Call it once all work has
-    /// stopped. It takes at most the renew deadline.
+    /// Releases the lease if this replica holds it, so that others needn't wait until it expires. Call it once all work
+    /// has stopped. It takes at most the renew deadline.
     pub async fn release(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {

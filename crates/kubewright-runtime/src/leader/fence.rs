@@ -1,8 +1,8 @@
 //! A guard of writes: none is sent once the lease has expired.
 //!
-//! Work is cancelled when its lease is lost, but a process that was stopped, such as a frozen container, may continue in the
-//! middle of it before any timer has fired. So each write checks the clock before it is sent. This doesn't help on a machine
-//! that was suspended: its monotonic clock stood still too.
+//! Work is cancelled when its lease is lost, but a process that was stopped, such as a frozen container, may continue
+//! in the middle of it before any timer has fired. So each write checks the clock before it is sent. This doesn't help
+//! on a machine that was suspended: its monotonic clock stood still too.
 
 use std::{
     sync::{

@@ -7,13 +7,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::PostParams};
 use thiserror::Error;
 
-/// Keeps the record of a leader election in another place than a `Lease` of the cluster, such as a database that the operator also writes to
-/// (client-go: `resourcelock.Interface`). [`Manager::leader_lock`](crate::manager::Manager::leader_lock) sets it.
+/// Keeps the record of a leader election in another place than a `Lease` of the cluster, such as a database that the
+/// operator also writes to (client-go: `resourcelock.Interface`).
+/// [`Manager::leader_lock`](crate::manager::Manager::leader_lock) sets it.
 ///
-/// The record is a `Lease` in any case. Its `spec` is to be stored as it is. `metadata.resourceVersion` is the version of the stored record: the lock sets it to another value
-/// with each write. The writes must be atomic and read nothing but the latest write, or there may be two leaders.
+/// The record is a `Lease` in any case. Its `spec` is to be stored as it is. `metadata.resourceVersion` is the version
+/// of the stored record: the lock sets it to another value with each write. The writes must be atomic and read nothing
+/// but the latest write, or there may be two leaders.
 ///
-/// Write the methods as `async fn`. Each may be cancelled at any `await`, and a write that was cancelled or failed may have taken effect.
+/// Write the methods as `async fn`. Each may be cancelled at any `await`, and a write that was cancelled or failed may
+/// have taken effect.
 ///
 /// ```
 /// # use k8s_openapi::api::coordination::v1::Lease;

@@ -1,9 +1,9 @@
 //! Leader election: of several replicas, only the one that holds a `Lease` works.
 //!
-//! At most one replica considers itself the leader at a time, as long as monotonic clocks run at about the same speed; wall
-//! clocks may differ. There are three limits. A write in flight when leadership is lost may still take effect, although the
-//! leader's work is cancelled. A machine that was suspended can't notice it. And a lease that someone deletes by hand
-//! protects nothing.
+//! At most one replica considers itself the leader at a time, as long as monotonic clocks run at about the same speed;
+//! wall clocks may differ. There are three limits. A write in flight when leadership is lost may still take effect,
+//! although the leader's work is cancelled. A machine that was suspended can't notice it. And a lease that someone
+//! deletes by hand protects nothing.
 
 pub(crate) mod candidate;
 mod election;
@@ -35,8 +35,8 @@ pub struct LeaderOptions {
     pub identity: String,
     /// The time after the last observed renewal before other replicas take over. Default: 15 s.
     pub lease_duration: Duration,
-    /// The time after its last renewal when the leader gives up. Default: 10 s. It is less than `lease_duration`; the difference
-    /// is the time that the leader's work has to stop.
+    /// The time after its last renewal when the leader gives up. Default: 10 s. It is less than `lease_duration`; the
+    /// difference is the time that the leader's work has to stop.
     pub renew_deadline: Duration,
     /// The pause between attempts, to which up to a fifth is added at random. Default: 2 s.
     pub retry_period: Duration,
@@ -44,8 +44,8 @@ pub struct LeaderOptions {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Returns an identity for this process: the host's name and a random part, since a restarted container keeps its host's
-/// name.
+/// Returns an identity for this process: the host's name and a random part, since a restarted container keeps its
+/// host's name.
 pub fn identity(random: &Random) -> String {
     format!("{}_{}", crate::process::hostname(), random.uuid())
 }

@@ -1,7 +1,8 @@
 //! Clusters besides the manager's own, and the controllers that work on each of them.
 //!
-//! A cluster is an environment of its own: a client, a cache with its watches, and a queue of events. Controllers are made for each
-//! cluster and connected with its environment as [controllers that are added](super::controllers). See `designs/clusters.md`.
+//! A cluster is an environment of its own: a client, a cache with its watches, and a queue of events. Controllers are
+//! made for each cluster and connected with its environment as [controllers that are added](super::controllers). See
+//! `designs/clusters.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +48,8 @@ impl RemoteCluster {
         Self { client, namespaces: BTreeSet::new() }
     }
 
-    /// Watches only these namespaces; an empty list means all. Several namespaces of one cluster can so be treated as clusters.
+    /// Watches only these namespaces; an empty list means all. Several namespaces of one cluster can so be treated as
+    /// clusters.
     pub fn namespaces(self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { namespaces: namespaces.into_iter().map(Into::into).collect(), ..self }
     }
@@ -88,12 +90,13 @@ impl fmt::Debug for Clusters {
 }
 
 impl Clusters {
-    /// Brings in a cluster: its controllers are made, and begin to fill their caches. Waits until the manager runs. A cluster
-    /// that can't be reached is no error; it is tried again.
+    /// Brings in a cluster: its controllers are made, and begin to fill their caches. Waits until the manager runs. A
+    /// cluster that can't be reached is no error; it is tried again.
     ///
     /// # Errors
-    /// [`ManagerError::SameCluster`], [`ManagerError::BadClusterName`]; [`ManagerError::ClusterEnded`] if the manager has ended
-    /// or was dropped; as for [`Manager::run_until`], if the controllers that are made have the same name or index.
+    /// [`ManagerError::SameCluster`], [`ManagerError::BadClusterName`]; [`ManagerError::ClusterEnded`] if the manager
+    /// has ended or was dropped; as for [`Manager::run_until`], if the controllers that are made have the same name or
+    /// index.
     pub async fn add(&self, name: &str, cluster: RemoteCluster) -> Result<(), ManagerError> {
         let (sender, added) = oneshot::channel();
         let ended = || ManagerError::ClusterEnded(name.into());
@@ -101,9 +104,9 @@ impl Clusters {
         added.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Takes out a cluster, after its reconciles have ended, or were aborted after the manager's
-    /// [grace period](Manager::graceful_shutdown). Its queues, watches, cached objects, traces and metrics are gone then. Returns
-    /// whether there was a cluster of that name.
+    /// Takes out a cluster, after its reconciles have ended, or were aborted after the manager's [grace
+    /// period](Manager::graceful_shutdown). Its queues, watches, cached objects, traces and metrics are gone then.
+    /// Returns whether there was a cluster of that name.
     ///
     /// A reconcile in that cluster must not wait for it, since it waits for the reconcile.
     pub async fn remove(&self, name: &str) -> bool {
@@ -121,8 +124,9 @@ impl Clusters {
         self.engaged.lock().contains_key(name)
     }
 
-    /// Returns a client of a cluster, for reads and writes across clusters. Reconciles don't wait for what is written by it, and it
-    /// isn't bound to the lease: within a cluster use [`Context::client`](crate::context::Context::client).
+    /// Returns a client of a cluster, for reads and writes across clusters. Reconciles don't wait for what is written
+    /// by it, and it isn't bound to the lease: within a cluster use
+    /// [`Context::client`](crate::context::Context::client).
     pub fn client(&self, name: &str) -> Option<client::Client> {
         self.engaged.lock().get(name).cloned().map(client::Client::new)
     }
@@ -161,12 +165,12 @@ impl Manager {
         self
     }
 
-    /// Adds a controller for each cluster besides the manager's own, those that come later included. `make` is called with the name
-    /// of each cluster, which [`Context::cluster`](crate::context::Context::cluster) returns too.
+    /// Adds a controller for each cluster besides the manager's own, those that come later included. `make` is called
+    /// with the name of each cluster, which [`Context::cluster`](crate::context::Context::cluster) returns too.
     ///
-    /// Each has its own queue, workers, barrier, cache, traces and metrics, the latter two under `name@cluster`. It runs on the
-    /// leader, or for the keys of the replica, of the manager's own cluster. The roles in the other clusters aren't in
-    /// [`Manager::describe`], and those clusters don't affect readiness.
+    /// Each has its own queue, workers, barrier, cache, traces and metrics, the latter two under `name@cluster`. It
+    /// runs on the leader, or for the keys of the replica, of the manager's own cluster. The roles in the other
+    /// clusters aren't in [`Manager::describe`], and those clusters don't affect readiness.
     pub fn controller_by_cluster<K: AnyObject>(
         mut self,
         make: impl Fn(&str) -> Controller<K> + Send + Sync + 'static,

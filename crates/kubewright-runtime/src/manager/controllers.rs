@@ -23,16 +23,17 @@ use crate::{
     object::{AnyObject, KindName},
 };
 
-/// Adds controllers to a manager while it runs, and removes them: for kinds that are known only at run time, such as those of
-/// CustomResourceDefinitions that a reconcile installs (controller-runtime: `Manager.Add`, which removes nothing). From
-/// [`Manager::controllers`]. Cheap to clone.
+/// Adds controllers to a manager while it runs, and removes them: for kinds that are known only at run time, such as
+/// those of CustomResourceDefinitions that a reconcile installs (controller-runtime: `Manager.Add`, which removes
+/// nothing). From [`Manager::controllers`]. Cheap to clone.
 ///
-/// A controller that is added works as those that the manager was built with: on the leader or for the keys of the replica,
-/// with the shared cache, and with traces and metrics under its name. Kinds that are cached already aren't watched again. With a
-/// controller go its queue, metrics and traces, and the watches and cached objects of kinds that nothing else uses.
+/// A controller that is added works as those that the manager was built with: on the leader or for the keys of the
+/// replica, with the shared cache, and with traces and metrics under its name. Kinds that are cached already aren't
+/// watched again. With a controller go its queue, metrics and traces, and the watches and cached objects of kinds that
+/// nothing else uses.
 ///
-/// The kinds aren't in [`Manager::describe`]: add the rules for them by [`Manager::policy_rule`]. They don't affect readiness. An
-/// index of a kind that others use stays until nothing uses the kind.
+/// The kinds aren't in [`Manager::describe`]: add the rules for them by [`Manager::policy_rule`]. They don't affect
+/// readiness. An index of a kind that others use stays until nothing uses the kind.
 ///
 /// ```
 /// # use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -96,7 +97,8 @@ enum Command {
 pub struct ControllerEnd(oneshot::Receiver<Result<(), ControllerError>>);
 
 impl ControllerEnd {
-    /// Waits until the controller has been removed, or has ended with an error. It may be dropped: the error is also logged.
+    /// Waits until the controller has been removed, or has ended with an error. It may be dropped: the error is also
+    /// logged.
     ///
     /// # Errors
     /// That with which the controller has ended. Only this controller has: the manager and its other controllers go on.
@@ -116,7 +118,8 @@ impl Controllers {
     /// Adds a controller, which starts to fill its caches at once. Waits until the manager runs.
     ///
     /// # Errors
-    /// [`ManagerError::SameName`], [`ManagerError::SameIndex`]; [`ManagerError::Ended`] if the manager has ended or was dropped.
+    /// [`ManagerError::SameName`], [`ManagerError::SameIndex`]; [`ManagerError::Ended`] if the manager has ended or was
+    /// dropped.
     pub async fn add<K: AnyObject>(&self, controller: Controller<K>) -> Result<ControllerEnd, ManagerError> {
         let name = controller.describe().name;
         let (sender, added) = oneshot::channel();
@@ -125,8 +128,9 @@ impl Controllers {
         added.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Removes a controller that was [added](Controllers::add), after its reconciles have ended, or were aborted after the
-    /// manager's [grace period](Manager::graceful_shutdown). It may be added again then. Returns whether there was one of that name.
+    /// Removes a controller that was [added](Controllers::add), after its reconciles have ended, or were aborted after
+    /// the manager's [grace period](Manager::graceful_shutdown). It may be added again then. Returns whether there was
+    /// one of that name.
     ///
     /// A reconcile of the same controller must not wait for it, since it waits for the reconcile.
     pub async fn remove(&self, name: &str) -> bool {
@@ -145,8 +149,8 @@ impl Controllers {
         self.added.lock().contains_key(name)
     }
 
-    /// Returns why kinds of a controller that was added can't be listed or watched now, with the last error of each: a kind whose
-    /// definition was deleted, or a role that doesn't allow it.
+    /// Returns why kinds of a controller that was added can't be listed or watched now, with the last error of each: a
+    /// kind whose definition was deleted, or a role that doesn't allow it.
     pub fn failures(&self, name: &str) -> Vec<Unsynced> {
         let kinds = self.added.lock().get(name).cloned().unwrap_or_default();
         kinds.iter().filter(|kind| kind.failure().is_some()).map(|kind| kind.lacking()).collect()
@@ -175,8 +179,8 @@ impl Manager {
 }
 
 impl Additions {
-    /// Returns the task that adds and removes controllers, if the manager has given a handle away. `known` are the manager's own
-    /// controllers with their indexes.
+    /// Returns the task that adds and removes controllers, if the manager has given a handle away. `known` are the
+    /// manager's own controllers with their indexes.
     pub(super) fn supervisor(
         self,
         environment: &Environment,

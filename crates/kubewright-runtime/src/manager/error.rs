@@ -98,7 +98,8 @@ pub enum ManagerError {
         "the runnable {0} needs a leader, and with sharding there is none: run it on every replica with Runnable::needs_leader(false)"
     )]
     NoLeader(String),
-    /// A controller needs a leader, which doesn't exist with sharding, and its keys are no objects that replicas could divide.
+    /// A controller needs a leader, which doesn't exist with sharding, and its keys are no objects that replicas could
+    /// divide.
     #[error(
         "the keys of the controller {0} can't be divided among replicas: run it on every replica with KeyController::needs_leader(false), or elect a leader in place of sharding"
     )]

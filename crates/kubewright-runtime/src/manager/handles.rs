@@ -70,9 +70,10 @@ impl Handles {
 }
 
 impl Manager {
-    /// Declares that code outside of reconciles reads the kind of `T` from the cache, and returns the handle for it: for validators,
-    /// defaulters, runnables, HTTP handlers, mappers and raw sources (controller-runtime: `GetCache`, `GetClient`). The kind's watch
-    /// and objects are shared with the controllers. `/readyz` waits for its list, and the operator's role has the rules for it.
+    /// Declares that code outside of reconciles reads the kind of `T` from the cache, and returns the handle for it:
+    /// for validators, defaulters, runnables, HTTP handlers, mappers and raw sources (controller-runtime: `GetCache`,
+    /// `GetClient`). The kind's watch and objects are shared with the controllers. `/readyz` waits for its list, and
+    /// the operator's role has the rules for it.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -122,12 +123,13 @@ impl Manager {
         of_controllers.chain([("manager".into(), self.handles.indexes())])
     }
 
-    /// Calls a handler with each change of the objects of kind `T`, without a controller (controller-runtime: `AddEventHandler` of an
-    /// informer). The first list comes as additions. It runs on every replica, from the start.
+    /// Calls a handler with each change of the objects of kind `T`, without a controller (controller-runtime:
+    /// `AddEventHandler` of an informer). The first list comes as additions. It runs on every replica, from the start.
     ///
-    /// The handler gets each change once, in order for each object, and nothing is retried: work that may fail belongs into a
-    /// controller, whose keys a [`Waker`](crate::controller::Waker) enqueues. It must be quick, because it blocks further events of the
-    /// kind. A panic in it is logged. [`Predicate::passes`](crate::predicate::Predicate::passes) filters changes.
+    /// The handler gets each change once, in order for each object, and nothing is retried: work that may fail belongs
+    /// into a controller, whose keys a [`Waker`](crate::controller::Waker) enqueues. It must be quick, because it
+    /// blocks further events of the kind. A panic in it is logged.
+    /// [`Predicate::passes`](crate::predicate::Predicate::passes) filters changes.
     ///
     /// ```
     /// # use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
@@ -150,11 +152,11 @@ impl Manager {
         self
     }
 
-    /// Returns a recorder of events for code outside of reconciles, such as a webhook or a runnable. `kubectl describe` shows the
-    /// name under `From`. The operator's role has the rule for it.
+    /// Returns a recorder of events for code outside of reconciles, such as a webhook or a runnable. `kubectl describe`
+    /// shows the name under `From`. The operator's role has the rule for it.
     ///
-    /// A webhook must not record events about a [dry run](crate::webhook::Request::dry_run), and an object that is being created has no UID
-    /// yet, so `kubectl describe` doesn't show events about it.
+    /// A webhook must not record events about a [dry run](crate::webhook::Request::dry_run), and an object that is
+    /// being created has no UID yet, so `kubectl describe` doesn't show events about it.
     pub fn recorder(&self, name: &str) -> Recorder {
         let rule = PolicyRule::new("events.k8s.io", "events", true, [Verb::Create, Verb::Patch]);
         self.handles.declare(rule, |_| {});

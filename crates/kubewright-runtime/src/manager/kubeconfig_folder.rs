@@ -18,12 +18,12 @@ use crate::args::{ConnectError, ManagerArgs};
 const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Clusters {
-    /// Returns a task for [`Manager::runnable`](super::Manager::runnable), which brings in a cluster for each kubeconfig in a folder,
-    /// such as a mounted Secret, as long as there is one. The folder is read every ten seconds. The name of the cluster is that of the
-    /// file without its extension; hidden files are ignored.
+    /// Returns a task for [`Manager::runnable`](super::Manager::runnable), which brings in a cluster for each
+    /// kubeconfig in a folder, such as a mounted Secret, as long as there is one. The folder is read every ten seconds.
+    /// The name of the cluster is that of the file without its extension; hidden files are ignored.
     ///
-    /// A changed file replaces its cluster. One that can't be used is logged with its path, and leaves the clusters of all others
-    /// unharmed.
+    /// A changed file replaces its cluster. One that can't be used is logged with its path, and leaves the clusters of
+    /// all others unharmed.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;

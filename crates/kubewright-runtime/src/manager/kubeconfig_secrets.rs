@@ -52,12 +52,13 @@ pub enum KubeconfigSecretError {
 }
 
 impl Clusters {
-    /// Returns a controller of the manager's own cluster, which brings in a cluster for each Secret with this label, by the
-    /// name of the Secret, as long as there is one. The kubeconfig is in the entry `kubeconfig`, or `value` as Cluster API has it.
+    /// Returns a controller of the manager's own cluster, which brings in a cluster for each Secret with this label, by
+    /// the name of the Secret, as long as there is one. The kubeconfig is in the entry `kubeconfig`, or `value` as
+    /// Cluster API has it.
     ///
-    /// A changed kubeconfig replaces the cluster. A Secret that can't be used leaves the clusters of all others unharmed: its
-    /// reconcile fails, and an event about it says why. Kubeconfigs in Secrets mustn't name programs or files. Two Secrets of the
-    /// same name, in different namespaces, can't be used at once.
+    /// A changed kubeconfig replaces the cluster. A Secret that can't be used leaves the clusters of all others
+    /// unharmed: its reconcile fails, and an event about it says why. Kubeconfigs in Secrets mustn't name programs or
+    /// files. Two Secrets of the same name, in different namespaces, can't be used at once.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -147,7 +148,8 @@ async fn connect(kubeconfig: &[u8], key: &ObjectKey) -> Result<RemoteCluster, Ku
     Ok(RemoteCluster::new(ManagerArgs::client_of(kubeconfig, from).await?))
 }
 
-/// Returns a field that makes the operator run a program or read a file, which whoever may write Secrets mustn't decide.
+/// Returns a field that makes the operator run a program or read a file, which whoever may write Secrets mustn't
+/// decide.
 fn forbidden(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     let of_users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()).find_map(|user| {
         let fields = [

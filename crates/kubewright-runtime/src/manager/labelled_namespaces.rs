@@ -25,11 +25,12 @@ pub struct NamespaceClusterError {
 }
 
 impl Clusters {
-    /// Returns a controller of the manager's own cluster, which treats each namespace with this label as a cluster, by the name of
-    /// the namespace, as long as it is there and has the label. `client` is for requests in these namespaces: of the manager's own
-    /// cluster, or of another one that has the same namespaces.
+    /// Returns a controller of the manager's own cluster, which treats each namespace with this label as a cluster, by
+    /// the name of the namespace, as long as it is there and has the label. `client` is for requests in these
+    /// namespaces: of the manager's own cluster, or of another one that has the same namespaces.
     ///
-    /// A namespace that is being deleted remains a cluster until it is gone, so that finalizers of its objects are removed.
+    /// A namespace that is being deleted remains a cluster until it is gone, so that finalizers of its objects are
+    /// removed.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;

@@ -445,8 +445,8 @@ impl Manager {
         Self { replicas: Replicas::Lead(options), ..self }
     }
 
-    /// Keeps the record of the [leader election](Manager::leader_election) in another place than a `Lease` of the cluster. It enables no
-    /// leader election by itself, and [sharding](Manager::sharding) always has leases.
+    /// Keeps the record of the [leader election](Manager::leader_election) in another place than a `Lease` of the
+    /// cluster. It enables no leader election by itself, and [sharding](Manager::sharding) always has leases.
     pub fn leader_lock(self, lock: impl Lock) -> Self {
         Self { lock: Some(AnyLock::new(lock)), ..self }
     }
@@ -469,8 +469,8 @@ impl Manager {
     }
 
     /// Returns the health and readiness checks, for adding further ones. The manager's own checks are `ping`, `caches`,
-    /// `declarations` (see [`Context::cached`](crate::context::Context::cached)), `webhook` (with webhooks), and `shards` (with sharding), which checks that this replica is a member and sees the
-    /// others.
+    /// `declarations` (see [`Context::cached`](crate::context::Context::cached)), `webhook` (with webhooks), and
+    /// `shards` (with sharding), which checks that this replica is a member and sees the others.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
@@ -502,8 +502,8 @@ impl Manager {
     ///
     /// # Errors
     /// If the manager can't start, for example without a cluster, with an address in use, or with two controllers of
-    /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); and if leadership or shard
-    /// membership is lost. All tasks are then aborted at once, since another replica may take over.
+    /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); and if
+    /// leadership or shard membership is lost. All tasks are then aborted at once, since another replica may take over.
     pub async fn run_until(mut self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;

@@ -28,9 +28,9 @@ impl Requests {
 }
 
 impl Manager {
-    /// Sets the program and its version in the `User-Agent` of requests, which the API server's audit log shows. The whole is
-    /// `<program>/<version> (<os>/<arch>) kubewright/<version>`, in the requests of reconciles with `/<controller>` behind it. By default the
-    /// program is the name of its file, and the version `unknown`.
+    /// Sets the program and its version in the `User-Agent` of requests, which the API server's audit log shows. The
+    /// whole is `<program>/<version> (<os>/<arch>) kubewright/<version>`, in the requests of reconciles with
+    /// `/<controller>` behind it. By default the program is the name of its file, and the version `unknown`.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -43,10 +43,10 @@ impl Manager {
         self
     }
 
-    /// Limits the rate of the manager's requests, watches included: `burst` at once, then `qps` per second (client-go: `QPS` and
-    /// `Burst`). Further requests wait in their order. By default there is no limit, because the API server has its own, [priority and
-    /// fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/). The flags are `--kube-api-qps` and
-    /// `--kube-api-burst`.
+    /// Limits the rate of the manager's requests, watches included: `burst` at once, then `qps` per second (client-go:
+    /// `QPS` and `Burst`). Further requests wait in their order. By default there is no limit, because the API server
+    /// has its own, [priority and fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/).
+    /// The flags are `--kube-api-qps` and `--kube-api-burst`.
     ///
     /// The renewals of a lease wait too, so leave them enough room. Clients from [`Manager::client`] are not limited.
     pub fn client_rate_limit(mut self, qps: f64, burst: u32) -> Self {

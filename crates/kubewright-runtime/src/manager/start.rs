@@ -177,8 +177,8 @@ fn controller_task(controller: Prepared) -> Task {
     Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
-/// Adds the manager's own checks: it responds, its caches are filled, its controllers declare what they read, and it has its share of
-/// the keys.
+/// Adds the manager's own checks: it responds, its caches are filled, its controllers declare what they read, and it
+/// has its share of the keys.
 fn add_checks(probes: &Probes, environment: &Environment) {
     let Environment { cache, share, undeclared, .. } = environment;
     if share.is_of_a_group() {

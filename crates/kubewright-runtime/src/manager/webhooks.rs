@@ -35,8 +35,8 @@ impl Manager {
         Self { webhook_server: Some(server), ..self }
     }
 
-    /// Returns the routes of the webhooks and conversions, or `None` for a manager without any. Tests send reviews to them without a
-    /// connection and a certificate. The metrics of the manager don't count these requests.
+    /// Returns the routes of the webhooks and conversions, or `None` for a manager without any. Tests send reviews to
+    /// them without a connection and a certificate. The metrics of the manager don't count these requests.
     ///
     /// # Errors
     /// If a path is malformed, or used twice.
@@ -46,9 +46,9 @@ impl Manager {
         Ok((!is_empty).then(|| webhook::uncounted_router(&self.webhooks, &self.clock)))
     }
 
-    /// Returns the rotation of the certificate with which `server` would serve the webhooks and conversions, with keys of a source of its own: for
-    /// a simulation, which calls the [routes](Self::webhook_routes) itself. `None` for a manager without webhooks, or with a client that flags
-    /// describe.
+    /// Returns the rotation of the certificate with which `server` would serve the webhooks and conversions, with keys
+    /// of a source of its own: for a simulation, which calls the [routes](Self::webhook_routes) itself. `None` for a
+    /// manager without webhooks, or with a client that flags describe.
     pub fn simulated_rotation(&self, server: &WebhookServer, keys: Arc<dyn KeySource>) -> Option<SimulatedRotation> {
         let Connection::Client(client) = &self.connection else { return None };
         let client = self.requests.client(client, &self.clock);

@@ -152,7 +152,8 @@ impl ControllerMetrics {
         self.started_as(Vec::new)
     }
 
-    /// [`ControllerMetrics::started`] with what names the reconcile in an exemplar. It is asked only if exemplars are wanted.
+    /// [`ControllerMetrics::started`] with what names the reconcile in an exemplar. It is asked only if exemplars are
+    /// wanted.
     pub(crate) fn started_as(&self, labels: impl FnOnce() -> ExemplarLabels) -> ActiveWorker {
         self.active.inc();
         let labels = self.exemplars.labels(labels).filter(|labels| !labels.is_empty());

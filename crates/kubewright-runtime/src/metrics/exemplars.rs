@@ -23,8 +23,8 @@ pub(crate) struct Exemplar {
 /// The labels of an exemplar, which may have 128 characters altogether.
 pub(crate) type ExemplarLabels = Vec<(&'static str, String)>;
 
-/// The exemplars of all controllers. None are kept before the first request for OpenMetrics, so that a program without such
-/// requests has no cost. Clones share them.
+/// The exemplars of all controllers. None are kept before the first request for OpenMetrics, so that a program without
+/// such requests has no cost. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exemplars(Arc<Inner>);
 

@@ -1,4 +1,5 @@
-//! Metrics in Prometheus' text format and in OpenMetrics, under controller-runtime's names, so that dashboards made for Go operators work.
+//! Metrics in Prometheus' text format and in OpenMetrics, under controller-runtime's names, so that dashboards made for
+//! Go operators work.
 //!
 //! [`Metrics`] is passed explicitly and not global, so that two managers in one process, or two tests, don't share it.
 //! Families that controller-runtime doesn't have begin with `kubewright_`.
@@ -183,12 +184,14 @@ impl Metrics {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Returns all metrics in the format [OpenMetrics](OPEN_METRICS_CONTENT_TYPE), which `/metrics` sends to clients that accept it, such as
-    /// Prometheus. From the first call on, each bucket of `controller_runtime_reconcile_time_seconds` has an exemplar: the latest
-    /// reconcile with such a duration, by the `reconcile_id` of its logs and, with the cargo feature `opentelemetry`, the `trace_id` of its
-    /// spans. A controller's exemplars take some 10 kB.
+    /// Returns all metrics in the format [OpenMetrics](OPEN_METRICS_CONTENT_TYPE), which `/metrics` sends to clients
+    /// that accept it, such as Prometheus. From the first call on, each bucket of
+    /// `controller_runtime_reconcile_time_seconds` has an exemplar: the latest reconcile with such a duration, by the
+    /// `reconcile_id` of its logs and, with the cargo feature `opentelemetry`, the `trace_id` of its spans. A
+    /// controller's exemplars take some 10 kB.
     ///
-    /// Counters whose names don't end in `_total` have the type `unknown`, and bounds of buckets have a fraction (`le="1.0"`), as the format requires.
+    /// Counters whose names don't end in `_total` have the type `unknown`, and bounds of buckets have a fraction
+    /// (`le="1.0"`), as the format requires.
     pub fn encode_open_metrics(&self) -> String {
         open_metrics::encode(&self.gather(), &|family, metric| {
             if family.name() != controller::RECONCILE_TIME {

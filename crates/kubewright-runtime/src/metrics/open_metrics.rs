@@ -47,7 +47,8 @@ struct Text(String);
 impl Text {
     fn family(&mut self, family: &MetricFamily, exemplars: &FindExemplars<'_>) {
         let name = family.name();
-        // A counter's family has the name without the suffix of its samples. One without the suffix can't be a counter here.
+        // A counter's family has the name without the suffix of its samples. One without the suffix can't be a counter
+        // here.
         let (name, kind) = match (family.get_field_type(), name.strip_suffix("_total")) {
             (MetricType::COUNTER, Some(short)) => (short, "counter"),
             (MetricType::COUNTER, None) | (MetricType::UNTYPED, _) => (name, "unknown"),

@@ -19,7 +19,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns the delay after `failures` earlier failures, of which `fraction`, from 0 to 1, takes off up to a quarter.
+    /// Returns the delay after `failures` earlier failures, of which `fraction`, from 0 to 1, takes off up to a
+    /// quarter.
     pub fn delay(&self, failures: u32, fraction: f64) -> Duration {
         let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
         let full = self.first.saturating_mul(factor).min(self.longest);

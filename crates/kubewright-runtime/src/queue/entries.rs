@@ -8,11 +8,11 @@ use slab::Slab;
 
 use super::Entry;
 
-/// The entries of all keys. A key is stored once, in its entry, and referred to by its slot, so that it is hashed only when it
-/// enters the queue.
+/// The entries of all keys. A key is stored once, in its entry, and referred to by its slot, so that it is hashed only
+/// when it enters the queue.
 ///
-/// Users of the cluster choose the keys, so they are hashed with a seed: without it, names that collide can't be chosen. Nothing
-/// uses the order of the table, so the seed affects nothing but time.
+/// Users of the cluster choose the keys, so they are hashed with a seed: without it, names that collide can't be
+/// chosen. Nothing uses the order of the table, so the seed affects nothing but time.
 #[derive(Debug)]
 pub(super) struct Entries<K> {
     slots: HashTable<usize>,

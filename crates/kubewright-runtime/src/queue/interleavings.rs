@@ -1,7 +1,7 @@
 //! Tests of the shared queue under every interleaving of threads, explored by loom.
 //!
-//! `shared` is the source of the queue, compiled again with loom's lock and notification. The clock doesn't advance; other
-//! tests cover delays.
+//! `shared` is the source of the queue, compiled again with loom's lock and notification. The clock doesn't advance;
+//! other tests cover delays.
 
 use std::{
     sync::{
@@ -106,7 +106,8 @@ impl Clock for StoppedClock {
 /// The state that the threads of one interleaving share.
 struct Scene {
     queue: SharedQueue<Key>,
-    /// For each key the number of its additions, the number that its latest run observed, and whether it is being processed.
+    /// For each key the number of its additions, the number that its latest run observed, and whether it is being
+    /// processed.
     wanted: [AtomicUsize; 2],
     seen: [AtomicUsize; 2],
     busy: [AtomicBool; 2],
@@ -154,8 +155,8 @@ impl Scene {
         [0, 1].map(|key| self.seen[key].load(Relaxed)) == additions
     }
 
-    /// Takes keys until the test is over, as the loop of a controller does. At most `workers` keys are processed at once, each in
-    /// a thread of its own.
+    /// Takes keys until the test is over, as the loop of a controller does. At most `workers` keys are processed at
+    /// once, each in a thread of its own.
     fn dispatch(self: &Arc<Self>, workers: usize, is_over: impl Fn(&Self) -> bool) -> Vec<thread::JoinHandle<()>> {
         let mut started = Vec::new();
         while !is_over(self) {

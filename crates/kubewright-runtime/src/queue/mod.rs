@@ -1,15 +1,16 @@
 //! The work queue of a controller: the keys that wait to be reconciled.
 //!
-//! [`Queue`] is a state machine without I/O and randomness, to which the time is an argument; [`SharedQueue`] shares it between
-//! tasks. It guarantees that
+//! [`Queue`] is a state machine without I/O and randomness, to which the time is an argument; [`SharedQueue`] shares it
+//! between tasks. It guarantees that
 //! * a key that was added is handed out afterwards, once for any number of additions;
 //! * a key is never handed out while it is being processed: additions meanwhile are kept;
 //! * keys with a higher priority come first, and within a priority those that became ready first;
 //! * every operation takes logarithmic time, also with a million scheduled keys.
 //!
-//! It follows client-go's work queue, with three differences. Additions can be debounced. A key that is handed out loses its pending delays: the result of its
-//! run determines when it runs again. And a delay may end at a time of the wall clock, which is compared with the clock each
-//! time and not converted to a duration once, so that a changed clock is followed.
+//! It follows client-go's work queue, with three differences. Additions can be debounced. A key that is handed out
+//! loses its pending delays: the result of its run determines when it runs again. And a delay may end at a time of the
+//! wall clock, which is compared with the clock each time and not converted to a duration once, so that a changed clock
+//! is followed.
 
 mod backoff;
 mod entries;
@@ -209,8 +210,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         Self::seeded(backoff, 0)
     }
 
-    /// [`Queue::new`] with a seed for the hashes of keys. Use a random one where untrusted users choose the keys, since they could
-    /// choose keys that collide. The seed has no other effect.
+    /// [`Queue::new`] with a seed for the hashes of keys. Use a random one where untrusted users choose the keys, since
+    /// they could choose keys that collide. The seed has no other effect.
     pub fn seeded(backoff: Backoff, seed: u64) -> Self {
         Self {
             entries: Entries::new(seed),
@@ -225,8 +226,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Adds a key. Of several additions the earliest time and the highest priority count. Returns whether the key is to run now
-    /// and was not before.
+    /// Adds a key. Of several additions the earliest time and the highest priority count. Returns whether the key is to
+    /// run now and was not before.
     pub fn add(&mut self, key: K, priority: i32, when: When, now: Now) -> bool {
         if self.closed {
             return false;
@@ -272,7 +273,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.release(slot);
     }
 
-    /// Returns a key that was handed out and can't be processed yet. It is not handed out again before [`Queue::unpark`].
+    /// Returns a key that was handed out and can't be processed yet. It is not handed out again before
+    /// [`Queue::unpark`].
     pub fn park(&mut self, key: &K) {
         let Some((_, entry)) = self.find(key, Phase::Working) else { return };
         entry.phase = Phase::Parked;

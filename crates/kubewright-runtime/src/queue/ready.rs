@@ -9,9 +9,9 @@ const NONE: usize = usize::MAX;
 
 /// Slots by priority, and within a priority by sequence.
 ///
-/// Most added slots have a higher sequence than all others of their priority: they are appended to a linked list, in constant
-/// time. Slots with a lower sequence (a parked key keeps its position, a key that is added while it is processed has that of the
-/// first call) go to a tree. The next slot is the lower of the two heads.
+/// Most added slots have a higher sequence than all others of their priority: they are appended to a linked list, in
+/// constant time. Slots with a lower sequence (a parked key keeps its position, a key that is added while it is
+/// processed has that of the first call) go to a tree. The next slot is the lower of the two heads.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
     /// No band is empty.

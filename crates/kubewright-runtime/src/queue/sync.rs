@@ -6,8 +6,8 @@ use futures::FutureExt;
 pub(super) use parking_lot::Mutex;
 pub(super) use tokio::sync::Notify;
 
-/// Waits for a notification, or until the timeout. All notifications up to its return count as one: the caller looks at the queue
-/// afterwards.
+/// Waits for a notification, or until the timeout. All notifications up to its return count as one: the caller looks at
+/// the queue afterwards.
 pub(super) async fn wait(notify: &Notify, timeout: Option<Duration>) {
     match timeout {
         // The timeout isn't an error here.

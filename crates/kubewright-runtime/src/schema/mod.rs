@@ -1,8 +1,8 @@
 //! Schema properties of CRDs that the derives of kube and schemars don't cover.
 //!
-//! The derives cover most: `#[kube(…)]` the names and columns of the kind, serde optional fields and defaults, `#[schemars(range,
-//! length, regex, title, example)]` bounds, and kube's `KubeSchema` CEL rules and the merge strategies of lists and maps. The
-//! functions here are transforms of the schema of a field or a type:
+//! The derives cover most: `#[kube(…)]` the names and columns of the kind, serde optional fields and defaults,
+//! `#[schemars(range, length, regex, title, example)]` bounds, and kube's `KubeSchema` CEL rules and the merge
+//! strategies of lists and maps. The functions here are transforms of the schema of a field or a type:
 //!
 //! ```
 //! use kubewright_runtime::schema;
@@ -27,8 +27,8 @@
 //! assert_eq!(schema["properties"]["class"]["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
 //! ```
 //!
-//! A misspelt name is a compile error. Whether a transform fits the type of its field is checked by `kubewright manifests` and
-//! by the API server.
+//! A misspelt name is a compile error. Whether a transform fits the type of its field is checked by
+//! `kubewright manifests` and by the API server.
 //!
 //! | controller-gen's marker `+kubebuilder:…` | here |
 //! |---|---|
@@ -50,7 +50,8 @@ use serde_json::{Value, json};
 
 pub use self::written::AsWritten;
 
-/// The key of CEL rules (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
+/// The key of CEL rules
+/// (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
 const RULES: &str = "x-kubernetes-validations";
 
 fn set(schema: &mut Schema, key: &str, value: impl Into<Value>) {
@@ -97,7 +98,8 @@ pub fn max_properties(entries: u32) -> impl Transform {
     move |schema: &mut Schema| set(schema, "maxProperties", entries)
 }
 
-/// Requires a string to have this format, such as `date-time`, `duration` or `ipv4`. The API server ignores unknown formats
+/// Requires a string to have this format, such as `date-time`, `duration` or `ipv4`. The API server ignores unknown
+/// formats
 /// (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation>).
 pub fn format(form: &'static str) -> impl Transform {
     move |schema: &mut Schema| set(schema, "format", form)
@@ -132,8 +134,8 @@ pub fn embedded_resource(schema: &mut Schema) {
     preserve_unknown_fields(schema);
 }
 
-/// Makes a value immutable once it is set. Adding or removing the field stays possible: make it required, or put the rule on the
-/// type that contains it.
+/// Makes a value immutable once it is set. Adding or removing the field stays possible: make it required, or put the
+/// rule on the type that contains it.
 pub fn immutable(schema: &mut Schema) {
     rule(schema, "self == oldSelf".into(), "the value can't be changed".into());
 }

@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 
 /// An object that is kept as written and decoded as a `T` on demand.
 ///
-/// It is for large Kubernetes types in a spec, such as a pod template. Inlined into a CRD, the schema of a `PodTemplateSpec` exceeds
-/// the 262,144 bytes that `kubectl apply` can store in its annotation
-/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>). The schema of this type accepts any object
-/// and keeps all fields. The API server therefore doesn't validate it: do that in a webhook, or report it in a condition.
+/// It is for large Kubernetes types in a spec, such as a pod template. Inlined into a CRD, the schema of a
+/// `PodTemplateSpec` exceeds the 262,144 bytes that `kubectl apply` can store in its annotation
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>). The schema of this type accepts
+/// any object and keeps all fields. The API server therefore doesn't validate it: do that in a webhook, or report it in
+/// a condition.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::PodTemplateSpec;

@@ -4,14 +4,15 @@ use std::{collections::BTreeSet, fmt};
 
 use super::view::{HashPosition, View};
 
-/// The version of hash functions and format. Any change needs another version, so that replicas of two releases never assume that
-/// they agree.
+/// The version of hash functions and format. Any change needs another version, so that replicas of two releases never
+/// assume that they agree.
 const VERSION: &str = "v2";
 
 /// Separates the members from the busy positions. No member's name contains it.
 const BUSY: &str = "/";
 
-/// The members that a replica has seen, by which it claims its keys, and the positions of other keys that it still reconciles.
+/// The members that a replica has seen, by which it claims its keys, and the positions of other keys that it still
+/// reconciles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) view: View,

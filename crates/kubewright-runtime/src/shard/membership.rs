@@ -81,8 +81,8 @@ impl Membership {
         self.lost.clone()
     }
 
-    /// Releases the lease, so that the others needn't wait for its end. To be called when all runs have ended. It takes at most the
-    /// renew deadline.
+    /// Releases the lease, so that the others needn't wait for its end. To be called when all runs have ended. It takes
+    /// at most the renew deadline.
     pub(crate) async fn release(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
@@ -147,8 +147,8 @@ impl MembershipTask {
         self.lease.remaining(self.member.candidate())
     }
 
-    /// Lists the leases and renews the own one, within the time in which that is useful. Returns whether a new view was announced,
-    /// after which the leases are listed again at once.
+    /// Lists the leases and renews the own one, within the time in which that is useful. Returns whether a new view was
+    /// announced, after which the leases are listed again at once.
     async fn attempt(&mut self) -> bool {
         let limit = self.remaining().unwrap_or(self.options.renew_deadline);
         let outcome = timeout(limit, self.look_and_renew(limit)).await;

@@ -1,5 +1,5 @@
-//! One member's side of the protocol in the [module's documentation](super), as a state machine without I/O; the time is an
-//! argument.
+//! One member's side of the protocol in the [module's documentation](super), as a state machine without I/O; the time
+//! is an argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,11 +25,11 @@ const MOST_BUSY: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Grant {
     me: String,
-    /// The own views: the announced one, those that may have been announced, and the next one. All of them must give a key to this
-    /// member.
+    /// The own views: the announced one, those that may have been announced, and the next one. All of them must give a
+    /// key to this member.
     claims: Vec<View>,
-    /// The claims of the other members, none of which may cover the key. A member without a readable claim may claim anything.
-    /// `None` until they are known.
+    /// The claims of the other members, none of which may cover the key. A member without a readable claim may claim
+    /// anything. `None` until they are known.
     others: Option<Vec<(String, Option<Claim>)>>,
     /// The time at which the grant ends, by this replica's clock.
     pub(super) fence: Option<Duration>,
@@ -110,9 +110,9 @@ impl Peer {
 
     /// Decides whether the member is gone; `asked` is a time before the request for the leases was sent.
     ///
-    /// The version first seen at `changed` was written before that, and its writer stops work less than `duration` after it sent
-    /// the write. A renewal by which it could continue would have been stored before it stopped, so before `asked`, and would be
-    /// seen now.
+    /// The version first seen at `changed` was written before that, and its writer stops work less than `duration`
+    /// after it sent the write. A renewal by which it could continue would have been stored before it stopped, so
+    /// before `asked`, and would be seen now.
     fn judge(&mut self, asked: Duration) {
         if self.is_released || asked >= self.changed.saturating_add(self.duration) {
             self.gone.get_or_insert(asked);
@@ -271,8 +271,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the next write. `busy` are the positions with runs of other members' keys by [`Protocol::target`]: they are announced,
-    /// too, and if there are too many, the previous claim stays. They must be determined after the grant was published.
+    /// Returns the next write. `busy` are the positions with runs of other members' keys by [`Protocol::target`]: they
+    /// are announced, too, and if there are too many, the previous claim stays. They must be determined after the grant
+    /// was published.
     pub(super) fn decide(&mut self, busy: BTreeSet<HashPosition>, now: Duration, wall: Timestamp) -> Action {
         let claim = match &self.announced {
             Some(announced) if busy.len() > MOST_BUSY => announced.claim.clone(),
@@ -303,8 +304,9 @@ impl Protocol {
         action
     }
 
-    /// Takes in the answer to a write that was sent at `sent`. Earlier writes have taken effect before it, or never will, since each
-    /// write names the version that it replaces. Returns whether a new view was announced, after which there may be more to do.
+    /// Takes in the answer to a write that was sent at `sent`. Earlier writes have taken effect before it, or never
+    /// will, since each write names the version that it replaces. Returns whether a new view was announced, after which
+    /// there may be more to do.
     pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) -> bool {
         self.candidate.written(lease, sent);
         let Some(claim) = self.in_doubt.take() else { return false };

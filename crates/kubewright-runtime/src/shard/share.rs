@@ -26,7 +26,8 @@ type EnqueueKey = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
 type Listener = Box<dyn Fn(Acquired) + Send + Sync>;
 
-/// The part of the keys that this replica reconciles: all of them, unless replicas divide the keys. Clones share the state.
+/// The part of the keys that this replica reconciles: all of them, unless replicas divide the keys. Clones share the
+/// state.
 #[derive(Clone, Default)]
 pub(crate) struct Share(Option<Arc<Shared>>);
 
@@ -158,8 +159,8 @@ impl Share {
         self.0.as_ref().is_none_or(|shared| shared.state.lock().grant.gives(HashPosition::of(key)))
     }
 
-    /// Calls the controller's `listener` whenever this replica acquires keys, right before their runs can [begin](Self::begin). It
-    /// must be quick.
+    /// Calls the controller's `listener` whenever this replica acquires keys, right before their runs can
+    /// [begin](Self::begin). It must be quick.
     pub(crate) fn on_acquire(&self, controller: &str, listener: impl Fn(Acquired) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.listeners.lock().insert(controller.into(), Box::new(listener));
@@ -187,8 +188,8 @@ impl Share {
         }
     }
 
-    /// Calls `wake` with the keys of a controller that other members forward, until the result is dropped. The controller keeps that while it
-    /// runs: what `wake` holds has this share in turn.
+    /// Calls `wake` with the keys of a controller that other members forward, until the result is dropped. The
+    /// controller keeps that while it runs: what `wake` holds has this share in turn.
     pub(crate) fn on_wakeup(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) -> WakeupGuard {
         if let Some(shared) = &self.0 {
             shared.wakers.lock().insert(controller.into(), Box::new(wake));
@@ -266,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys that are taken after the lease has expired are dropped. They are acquired again with the lease, although nothing else has
-    /// changed.
+    /// Keys that are taken after the lease has expired are dropped. They are acquired again with the lease, although
+    /// nothing else has changed.
     #[tokio::test(start_paused = true)]
     async fn keys_dropped_after_the_lease_expired_are_acquired_again() {
         let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);

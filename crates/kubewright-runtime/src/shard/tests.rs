@@ -72,8 +72,8 @@ struct Flight {
     node: usize,
     number: u64,
     request: Request,
-    /// The time at which the request arrives at the server, and the travel time of the response, or its arrival time once
-    /// the server has sent it. `None` if the request or the response is lost.
+    /// The time at which the request arrives at the server, and the travel time of the response, or its arrival time
+    /// once the server has sent it. `None` if the request or the response is lost.
     arrives: Option<u64>,
     returns: Option<u64>,
     answer: Option<Answer>,

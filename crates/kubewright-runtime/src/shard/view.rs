@@ -1,8 +1,8 @@
 //! The owner of a key, by rendezvous hashing.
 //!
-//! Every member has a weight for every key, and the highest weight owns the key. So shares are about equal, and when a member
-//! joins or leaves, only its own keys move. All replicas must compute the same weights, in every release: so the hash functions
-//! are defined here, and an [announcement](super::claim) names their version.
+//! Every member has a weight for every key, and the highest weight owns the key. So shares are about equal, and when a
+//! member joins or leaves, only its own keys move. All replicas must compute the same weights, in every release: so the
+//! hash functions are defined here, and an [announcement](super::claim) names their version.
 
 use std::{fmt, sync::Arc};
 

@@ -1,8 +1,8 @@
-//! Wake-ups of keys of other members: a replica that gets such a key from a source writes it on its own lease, which all
-//! members read.
+//! Wake-ups of keys of other members: a replica that gets such a key from a source writes it on its own lease, which
+//! all members read.
 //!
-//! Each wake-up has a number. It stays on the lease until all members have listed the leases, and each member handles it
-//! once. A state machine without I/O; the time is an argument.
+//! Each wake-up has a number. It stays on the lease until all members have listed the leases, and each member handles
+//! it once. A state machine without I/O; the time is an argument.
 
 use std::{
     borrow::Cow,

@@ -99,7 +99,8 @@ impl fmt::Debug for CipherSuite {
 
 /// What the TLS servers of a program agree to (controller-runtime: `TLSOpts`), for
 /// [`WebhookServer::tls_options`](crate::webhook::WebhookServer::tls_options) and
-/// [`MetricsServer::tls_options`](crate::metrics_server::MetricsServer::tls_options). The flags are `--tls-min-version` and `--tls-cipher-suites`.
+/// [`MetricsServer::tls_options`](crate::metrics_server::MetricsServer::tls_options). The flags are `--tls-min-version`
+/// and `--tls-cipher-suites`.
 ///
 /// ```
 /// # use kubewright_runtime::webhook::{TlsOptions, TlsVersion, WebhookServer};

@@ -103,8 +103,8 @@ impl Traces {
         })))
     }
 
-    /// Creates traces whose [writes](Write) have versions: that which the run had read, and that of the response. It costs time for each object
-    /// that a reconcile reads, so it is meant for tests.
+    /// Creates traces whose [writes](Write) have versions: that which the run had read, and that of the response. It
+    /// costs time for each object that a reconcile reads, so it is meant for tests.
     pub fn with_versions(limits: Limits) -> Self {
         Self(Some(Arc::new(Inner { limits, has_versions: true, controllers: Mutex::default(), ended: Arc::default() })))
     }

@@ -88,7 +88,8 @@ impl Triggers {
         }
     }
 
-    /// Adds a trigger, counts its repetition, or only counts it if the limit is reached. Returns its index if it is kept.
+    /// Adds a trigger, counts its repetition, or only counts it if the limit is reached. Returns its index if it is
+    /// kept.
     fn insert(&mut self, trigger: Trigger) -> Option<usize> {
         let is_repeated = |known: &Trigger| {
             known.reason == trigger.reason && known.kind == trigger.kind && known.object == trigger.object

@@ -13,8 +13,8 @@ use super::{
 
 /// Decides about requests of any kind (controller-runtime: `admission.Handler`).
 pub trait AdmissionHandler: Send + Sync + 'static {
-    /// Decides about a request. [`Request::object`] is the object, or the body of a subresource such as an `Eviction`, a `Scale` or
-    /// the `PodExecOptions` of a connection.
+    /// Decides about a request. [`Request::object`] is the object, or the body of a subresource such as an `Eviction`,
+    /// a `Scale` or the `PodExecOptions` of a connection.
     ///
     /// # Errors
     /// An error denies the request.
@@ -34,8 +34,8 @@ impl Allowed {
         Self::default()
     }
 
-    /// Allows the request with this object in place of [`Request::object`]. It has no effect in a validating webhook. Start from the
-    /// object as a [`Value`], or fields that a type doesn't have are removed.
+    /// Allows the request with this object in place of [`Request::object`]. It has no effect in a validating webhook.
+    /// Start from the object as a [`Value`], or fields that a type doesn't have are removed.
     ///
     /// # Errors
     /// If the object can't be represented in JSON, which denies the request.
@@ -50,8 +50,8 @@ impl Allowed {
     }
 }
 
-/// A webhook for the requests that its rules describe: subresources such as `pods/exec`, `pods/eviction` and `deployments/scale`,
-/// connections, several kinds, or `*`. For one kind, a [`Webhook`](super::Webhook) with a typed
+/// A webhook for the requests that its rules describe: subresources such as `pods/exec`, `pods/eviction` and
+/// `deployments/scale`, connections, several kinds, or `*`. For one kind, a [`Webhook`](super::Webhook) with a typed
 /// [`Validator`](super::Validator) says more.
 ///
 /// ```
@@ -88,13 +88,14 @@ impl fmt::Debug for AdmissionWebhook {
 }
 
 impl AdmissionWebhook {
-    /// Creates a webhook that may deny requests. The name is that of the configuration's entry, with at least three parts as in
-    /// `exec.example.com`; the path begins with a slash. Without a rule it isn't called.
+    /// Creates a webhook that may deny requests. The name is that of the configuration's entry, with at least three
+    /// parts as in `exec.example.com`; the path begins with a slash. Without a rule it isn't called.
     pub fn validating(name: &str, path: &str, handler: impl AdmissionHandler) -> Self {
         Self::new(Role::Validating, name, path, handler)
     }
 
-    /// Creates a webhook that may change objects and deny requests. It must be idempotent, because the API server may call it again.
+    /// Creates a webhook that may change objects and deny requests. It must be idempotent, because the API server may
+    /// call it again.
     pub fn mutating(name: &str, path: &str, handler: impl AdmissionHandler) -> Self {
         Self::new(Role::Mutating, name, path, handler)
     }

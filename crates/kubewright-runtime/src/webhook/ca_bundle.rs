@@ -3,9 +3,9 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-/// Returns the JSON patch that writes these authorities (PEM) into every client configuration of the object that refers to
-/// the service; `None` if they are there already. The object is a webhook configuration, or a CustomResourceDefinition with
-/// a conversion webhook.
+/// Returns the JSON patch that writes these authorities (PEM) into every client configuration of the object that refers
+/// to the service; `None` if they are there already. The object is a webhook configuration, or a
+/// CustomResourceDefinition with a conversion webhook.
 ///
 /// The patch applies only to the version that was read.
 pub(super) fn patch(object: &Value, namespace: &str, service: &str, authorities: &str) -> Option<Value> {

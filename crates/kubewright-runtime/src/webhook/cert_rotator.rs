@@ -1,12 +1,13 @@
 //! The rotation of self-managed certificates: the Secret that holds them, and the configurations that contain its
 //! authorities.
 //!
-//! Every replica does the same at each interval, without a leader: it reads the configurations, then the Secret; renews the
-//! certificates if they are due; writes the authorities where they are missing; and serves the certificate. The API server
-//! settles conflicts: one replica creates the Secret or updates the version that it read, and the others use the result.
-//! The order matters: configurations are read before the Secret and patched by version, so a replica never replaces newer
-//! authorities by older ones. A certificate is served only after the configurations contain its authority, except for the
-//! first one of a server that installs its configurations with its own URL: the API server calls it from the first write on.
+//! Every replica does the same at each interval, without a leader: it reads the configurations, then the Secret; renews
+//! the certificates if they are due; writes the authorities where they are missing; and serves the certificate. The API
+//! server settles conflicts: one replica creates the Secret or updates the version that it read, and the others use the
+//! result. The order matters: configurations are read before the Secret and patched by version, so a replica never
+//! replaces newer authorities by older ones. A certificate is served only after the configurations contain its
+//! authority, except for the first one of a server that installs its configurations with its own URL: the API server
+//! calls it from the first write on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -127,8 +128,8 @@ struct Configuration {
 }
 
 impl CertRotator {
-    /// Rotates the certificate at each interval. It never returns; `looked` is called after the first attempt, whether it
-    /// succeeded or not.
+    /// Rotates the certificate at each interval. It never returns; `looked` is called after the first attempt, whether
+    /// it succeeded or not.
     pub(super) async fn follow(mut self, interval: Duration, looked: impl FnOnce()) {
         const SOON: Duration = Duration::from_millis(500);
         let (mut looked, mut failures) = (Some(looked), 0u32);
@@ -178,7 +179,8 @@ impl CertRotator {
         self.known.unwritten = if has_changed.is_ok() { 0 } else { self.known.unwritten.saturating_add(1) };
         let has_certificate = self.has_certificate();
         let is_ready = match has_changed {
-            // API servers may take a moment to see a changed configuration. Without a valid certificate, no call succeeds meanwhile either.
+            // API servers may take a moment to see a changed configuration. Without a valid certificate, no call
+            // succeeds meanwhile either.
             Ok(has_changed) => !has_changed || !has_certificate,
             // They may lack our authority. If that doesn't change, one of several may have it.
             Err(_) => !has_certificate && self.known.unwritten > UNWRITTEN,
@@ -243,8 +245,8 @@ impl CertRotator {
         hosts
     }
 
-    /// Returns the content of the Secret, after creating or renewing it if needed. `configured` are the authorities that the configurations
-    /// contain.
+    /// Returns the content of the Secret, after creating or renewing it if needed. `configured` are the authorities
+    /// that the configurations contain.
     async fn material(&self, configured: &str) -> Result<KeyMaterial, RotationError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = self.names.secret();

@@ -1,7 +1,8 @@
 //! Webhook configurations, generated from the description of a manager.
 //!
-//! They are written to `config/webhook/manifests.yaml` of an operator. In development, [`WebhookServer`](super::WebhookServer)
-//! installs the same with a URL. The rotation of self-managed certificates needs these permissions:
+//! They are written to `config/webhook/manifests.yaml` of an operator. In development,
+//! [`WebhookServer`](super::WebhookServer) installs the same with a URL. The rotation of self-managed certificates
+//! needs these permissions:
 //!
 //! | role | resources | verbs |
 //! |---|---|---|
@@ -11,7 +12,8 @@
 //!
 //! | with [conversions](crate::conversion): ClusterRole, `resourceNames: [<plural>.<group>]` of each | `customresourcedefinitions` of `apiextensions.k8s.io` | `get`, `patch` |
 //!
-//! Certificates from a directory need no permissions. With a URL, `create` and `delete` of the configurations are needed too.
+//! Certificates from a directory need no permissions. With a URL, `create` and `delete` of the configurations are
+//! needed too.
 
 use std::fmt;
 
@@ -99,8 +101,8 @@ impl WebhookDescription {
     }
 }
 
-/// Returns the name of a kind's webhook in a configuration, as kubebuilder names it, such as `mcronjob-v1`, in the domain of the group,
-/// since a manager may have two kinds of the same name.
+/// Returns the name of a kind's webhook in a configuration, as kubebuilder names it, such as `mcronjob-v1`, in the
+/// domain of the group, since a manager may have two kinds of the same name.
 pub(super) fn name(role: Role, kind: &KindName) -> String {
     let KindName { group, version, kind, .. } = kind;
     let domain = match group.as_str() {
@@ -168,11 +170,12 @@ pub fn path(role: Role, kind: &KindName) -> String {
     format!("/{}-{}-{}-{}", role.verb(), kind.group.replace('.', "-"), kind.version, kind.kind.to_lowercase())
 }
 
-/// Returns the configurations of webhooks. `name` is that of [`WebhookServer::name`](super::WebhookServer::name), or empty if
-/// something else, such as kustomize, adds a prefix. `authority` is the certificate authority of the server in PEM; without it,
-/// whatever manages the certificate adds it.
+/// Returns the configurations of webhooks. `name` is that of [`WebhookServer::name`](super::WebhookServer::name), or
+/// empty if something else, such as kustomize, adds a prefix. `authority` is the certificate authority of the server in
+/// PEM; without it, whatever manages the certificate adds it.
 ///
-/// Each is called by its [`Policies`]. By default, a request is refused if its webhook can't be called within ten seconds.
+/// Each is called by its [`Policies`]. By default, a request is refused if its webhook can't be called within ten
+/// seconds.
 pub fn configurations(
     webhooks: &[WebhookDescription],
     name: &str,

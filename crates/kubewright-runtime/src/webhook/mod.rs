@@ -25,9 +25,8 @@
 //! An [`AdmissionWebhook`] decides about requests without a typed object: subresources, connections, several kinds.
 //!
 //! Add them to a manager with [`Manager::webhook`](crate::manager::Manager::webhook) and
-//! [`Manager::admission`](crate::manager::Manager::admission).
-//! The manager serves all webhooks over
-//! HTTPS ([`WebhookServer`]) on every replica, independent of leader election, and manages the certificate.
+//! [`Manager::admission`](crate::manager::Manager::admission). The manager serves all webhooks over HTTPS
+//! ([`WebhookServer`]) on every replica, independent of leader election, and manages the certificate.
 //!
 //! # Tests and demos with an embedded cluster in the same process
 //!
@@ -38,16 +37,17 @@
 //! # }
 //! ```
 //!
-//! The server listens on a free loopback port. Once it is ready, it installs the webhook configurations with that address,
-//! and it removes them when the manager ends. To wait until it is ready, wait for the `ValidatingWebhookConfiguration` (or
-//! `Mutating…`) with the name that [`WebhookServer::name`] sets. The flags of a program for the same are
-//! `--webhook-bind-address=127.0.0.1:9443 --webhook-url=https://127.0.0.1:9443`.
+//! The server listens on a free loopback port. Once it is ready, it installs the webhook configurations with that
+//! address, and it removes them when the manager ends. To wait until it is ready, wait for the
+//! `ValidatingWebhookConfiguration` (or `Mutating…`) with the name that [`WebhookServer::name`] sets. The flags of a
+//! program for the same are `--webhook-bind-address=127.0.0.1:9443 --webhook-url=https://127.0.0.1:9443`.
 //!
 //! # Clusters
 //!
-//! The webhook configurations and the Service are manifests. [`manifests`] generates them from the manager's description,
-//! and `spec.conversion` for the CRDs of [converted](crate::conversion) kinds. The certificate is read from a directory,
-//! which for example cert-manager provides, or is created by the manager and stored in a Secret ([`Certificates`]).
+//! The webhook configurations and the Service are manifests. [`manifests`] generates them from the manager's
+//! description, and `spec.conversion` for the CRDs of [converted](crate::conversion) kinds. The certificate is read
+//! from a directory, which for example cert-manager provides, or is created by the manager and stored in a Secret
+//! ([`Certificates`]).
 
 mod admission;
 mod ca_bundle;
@@ -96,8 +96,8 @@ use crate::{
 
 /// Sets defaults for an object.
 pub trait Defaulter<K: Object>: Send + Sync + 'static {
-    /// Sets defaults for an object that is created or updated. It must be idempotent, because the API server may call it
-    /// again.
+    /// Sets defaults for an object that is created or updated. It must be idempotent, because the API server may call
+    /// it again.
     ///
     /// Fields that the type doesn't have are preserved.
     ///
@@ -202,7 +202,8 @@ impl<K: Object> Webhook<K> {
         Self { deletions: true, ..self }
     }
 
-    /// Changes how the API server calls the defaulters and validators: failure policy, timeout, selectors, match conditions.
+    /// Changes how the API server calls the defaulters and validators: failure policy, timeout, selectors, match
+    /// conditions.
     pub fn policies(mut self, change: impl FnOnce(&mut Policies)) -> Self {
         change(&mut self.policies);
         self

@@ -20,8 +20,8 @@ use crate::{
 /// The interval between checks of certificates, Secret and configurations.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A webhook server, for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). [`WebhookArgs`] makes one from
-/// flags.
+/// A webhook server, for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). [`WebhookArgs`] makes
+/// one from flags.
 #[derive(Clone, Debug)]
 pub struct WebhookServer {
     pub(crate) address: BindAddress,
@@ -58,7 +58,8 @@ pub(crate) enum Publish {
 }
 
 impl WebhookServer {
-    /// Creates a server at this address with self-managed certificates, for configurations that are installed by manifest.
+    /// Creates a server at this address with self-managed certificates, for configurations that are installed by
+    /// manifest.
     pub fn new(address: BindAddress) -> Self {
         Self {
             address,
@@ -73,8 +74,8 @@ impl WebhookServer {
         }
     }
 
-    /// Creates a server on a free port of loopback that installs its configurations, for tests and demos in one process with an
-    /// embedded cluster. They are removed when the manager stops.
+    /// Creates a server on a free port of loopback that installs its configurations, for tests and demos in one process
+    /// with an embedded cluster. They are removed when the manager stops.
     pub fn local() -> Self {
         Self { publish: Publish::Address, ..Self::new(BindAddress::Host("127.0.0.1".into(), 0)) }
     }
@@ -119,8 +120,8 @@ impl WebhookServer {
         Self { client_authorities: Some(file.into()), ..self }
     }
 
-    /// Sets how often files, Secret and configurations are checked and corrected. Default: 10 s. Self-managed certificates cost
-    /// three requests of single objects each time, files none.
+    /// Sets how often files, Secret and configurations are checked and corrected. Default: 10 s. Self-managed
+    /// certificates cost three requests of single objects each time, files none.
     pub fn interval(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }

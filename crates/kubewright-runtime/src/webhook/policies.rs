@@ -25,8 +25,8 @@ impl fmt::Display for FailurePolicy {
     }
 }
 
-/// The policies by which the API server calls a webhook, for [`Webhook::policies`](super::Webhook::policies). They are fields of
-/// its configuration: see
+/// The policies by which the API server calls a webhook, for [`Webhook::policies`](super::Webhook::policies). They are
+/// fields of its configuration: see
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>.
 ///
 /// ```
@@ -48,15 +48,16 @@ pub struct Policies {
     pub timeout: Duration,
     /// `sideEffects`: whether it has side effects, except on dry runs (`NoneOnDryRun`). Default: `None`.
     pub has_side_effects: bool,
-    /// `reinvocationPolicy`: whether a defaulter is called again if another webhook changes the object after it (`IfNeeded`).
+    /// `reinvocationPolicy`: whether a defaulter is called again if another webhook changes the object after it
+    /// (`IfNeeded`).
     pub reinvoke: bool,
-    /// `matchPolicy`: whether it is called only for this version of the kind (`Exact`). Otherwise objects of other versions are
-    /// converted for it.
+    /// `matchPolicy`: whether it is called only for this version of the kind (`Exact`). Otherwise objects of other
+    /// versions are converted for it.
     pub exact: bool,
     /// `namespaceSelector`: the namespaces of the objects. Default: all.
     pub namespaces: Option<Selector>,
-    /// `objectSelector`: the labels of the objects. Default: any. Users choose the labels of their objects, so don't rely on it
-    /// for security.
+    /// `objectSelector`: the labels of the objects. Default: any. Users choose the labels of their objects, so don't
+    /// rely on it for security.
     pub objects: Option<Selector>,
     /// `matchConditions`: names and CEL expressions, all of which must hold.
     pub conditions: Vec<(String, String)>,

@@ -27,12 +27,13 @@ pub struct Request {
     pub name: String,
     /// The subresource, if the request is about one.
     pub subresource: Option<String>,
-    /// The kind of the object, which for a subresource is that of its body, such as `PodExecOptions`. `plural` is the resource.
+    /// The kind of the object, which for a subresource is that of its body, such as `PodExecOptions`. `plural` is the
+    /// resource.
     pub kind: KindName,
     /// The kind of the request, which the API server may have converted.
     pub requested: KindName,
-    /// The options of the write, such as a `CreateOptions` with its `fieldManager`, or the `propagationPolicy` of a `DeleteOptions`;
-    /// null without options.
+    /// The options of the write, such as a `CreateOptions` with its `fieldManager`, or the `propagationPolicy` of a
+    /// `DeleteOptions`; null without options.
     pub options: Value,
     pub(crate) object: Arc<Value>,
     pub(crate) old: Arc<Value>,
@@ -45,14 +46,14 @@ impl Request {
         self.clock.now()
     }
 
-    /// Returns the object of the write, or the body of a subresource. `None` for a deletion, and if `K` can't represent it. A defaulter or
-    /// validator gets the object itself.
+    /// Returns the object of the write, or the body of a subresource. `None` for a deletion, and if `K` can't represent
+    /// it. A defaulter or validator gets the object itself.
     pub fn object<K: DeserializeOwned>(&self) -> Option<K> {
         K::deserialize(self.object.as_ref()).ok()
     }
 
-    /// Returns the object before the write. `None` for a creation, and if `K` can't represent the stored object, which may be
-    /// older than the type.
+    /// Returns the object before the write. `None` for a creation, and if `K` can't represent the stored object, which
+    /// may be older than the type.
     pub fn old_object<K: DeserializeOwned>(&self) -> Option<K> {
         K::deserialize(self.old.as_ref()).ok()
     }

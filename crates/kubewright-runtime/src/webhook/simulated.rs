@@ -15,9 +15,9 @@ use crate::{
     tls::{CertResolver, KeySource, authority::Keys},
 };
 
-/// The rotation of the webhooks' self-managed certificate for a simulation, with keys of a [`KeySource`]. It does what the rotation of a
-/// [`WebhookServer`] does, but no server serves the certificate. [`Manager::simulated_rotation`](crate::manager::Manager::simulated_rotation) makes
-/// one.
+/// The rotation of the webhooks' self-managed certificate for a simulation, with keys of a [`KeySource`]. It does what
+/// the rotation of a [`WebhookServer`] does, but no server serves the certificate.
+/// [`Manager::simulated_rotation`](crate::manager::Manager::simulated_rotation) makes one.
 pub struct SimulatedRotation {
     rotator: CertRotator,
     interval: Duration,

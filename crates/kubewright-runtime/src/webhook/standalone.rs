@@ -12,8 +12,8 @@ use crate::{
     object::Object,
 };
 
-/// Webhooks without a manager (controller-runtime: `StandaloneWebhook`): routes for an HTTP server that the program has anyway, which
-/// also brings the certificate. Nothing is installed in a cluster, and no cluster is needed.
+/// Webhooks without a manager (controller-runtime: `StandaloneWebhook`): routes for an HTTP server that the program has
+/// anyway, which also brings the certificate. Nothing is installed in a cluster, and no cluster is needed.
 ///
 /// Panics, hanging handlers and invalid reviews are handled as in a manager. Two webhooks must not have the same path.
 ///

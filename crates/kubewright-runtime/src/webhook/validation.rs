@@ -11,11 +11,11 @@ use crate::object::Object;
 /// The number of characters of an invalid value that a message shows.
 const SHOWN: usize = 256;
 
-/// The errors and warnings that a [`Validator`](super::Validator) found in an object (Kubernetes: `field.ErrorList`). With at
-/// least one error the request is denied, and the response lists all of them.
+/// The errors and warnings that a [`Validator`](super::Validator) found in an object (Kubernetes: `field.ErrorList`).
+/// With at least one error the request is denied, and the response lists all of them.
 ///
-/// Fields are paths such as `spec.schedule`, `spec.ports[0].name` or `metadata.labels[app]`. The messages are worded as in
-/// Kubernetes' own validation.
+/// Fields are paths such as `spec.schedule`, `spec.ports[0].name` or `metadata.labels[app]`. The messages are worded as
+/// in Kubernetes' own validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidationErrors {
     causes: Vec<Cause>,
@@ -54,7 +54,8 @@ impl ValidationErrors {
         self
     }
 
-    /// Adds a warning. `kubectl` shows it, and the request is allowed. The API server truncates it after some 256 characters.
+    /// Adds a warning. `kubectl` shows it, and the request is allowed. The API server truncates it after some 256
+    /// characters.
     pub fn warn(&mut self, warning: impl Into<String>) -> &mut Self {
         self.warnings.push(warning.into());
         self
@@ -97,8 +98,8 @@ fn shown(value: impl Serialize) -> Value {
 
 /// A denial for another reason than an error in the object.
 ///
-/// Any error converts to it by `?`: a [`Status`] is returned as it is, any other error as an internal error (500), because the
-/// webhook failed to decide.
+/// Any error converts to it by `?`: a [`Status`] is returned as it is, any other error as an internal error (500),
+/// because the webhook failed to decide.
 #[derive(Debug)]
 pub struct Denied(pub(super) Box<Status>);
 

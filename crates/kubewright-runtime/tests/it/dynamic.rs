@@ -365,8 +365,8 @@ fn sorting(sorter: &Sorter) -> Controller<ConfigMap> {
     Controller::<ConfigMap>::new(sorter.clone()).name("sorter").index("colour", colour)
 }
 
-/// A kind that is cached already is completed with the fields and indexes that a later controller declares, and the objects that
-/// are there are reconciled.
+/// A kind that is cached already is completed with the fields and indexes that a later controller declares, and the
+/// objects that are there are reconciled.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_is_added_finds_what_was_cached_before() {
     let world = World::new().await;

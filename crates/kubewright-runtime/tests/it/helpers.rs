@@ -1,4 +1,5 @@
-//! Small helpers: sets of finalizers, owner references that don't block, predicates of owners and priorities, and waiting.
+//! Small helpers: sets of finalizers, owner references that don't block, predicates of owners and priorities, and
+//! waiting.
 
 use std::{
     sync::{

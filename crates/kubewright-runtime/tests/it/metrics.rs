@@ -27,8 +27,8 @@ use tower::service_fn;
 use crate::world::{FleetReconciler, World, controller, own_address, run, until};
 
 /// Name, type and labels. Metrics that would have nothing to count are not served:
-/// `rest_client_rate_limiter_duration_seconds`, since there is no limit by default, and `rest_client_request_retries_total`, since
-/// the client repeats no requests.
+/// `rest_client_rate_limiter_duration_seconds`, since there is no limit by default, and
+/// `rest_client_request_retries_total`, since the client repeats no requests.
 const FAMILIES: [(&str, &str, &[&str]); 40] = [
     ("controller_runtime_reconcile_total", "counter", &["controller", "result"]),
     ("controller_runtime_reconcile_errors_total", "counter", &["controller"]),

@@ -1,4 +1,5 @@
-//! What all requests of a manager have in common: the name of the program, the rate limit; and requests as another user.
+//! What all requests of a manager have in common: the name of the program, the rate limit; and requests as another
+//! user.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

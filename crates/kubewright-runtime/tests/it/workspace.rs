@@ -244,7 +244,8 @@ async fn a_stale_replica_does_not_delete_the_workspace_of_a_recreated_object() {
     manager.stop().await;
 }
 
-/// A replica whose cache doesn't know that the object is being deleted. In a deletion in the foreground, the workspace is gone before the object.
+/// A replica whose cache doesn't know that the object is being deleted. In a deletion in the foreground, the workspace
+/// is gone before the object.
 #[tokio::test(start_paused = true)]
 async fn a_stale_replica_creates_no_workspace_for_an_object_that_is_being_deleted() {
     let (world, launcher) = (World::new().await, Launcher::default());

@@ -70,7 +70,8 @@ const OPTIONAL_FILES: &[(&str, &str)] = &templates![
     "README.md" from "README.md",
 ];
 
-/// The cargo configuration. It has the profile of release builds, because cargo ignores that of a package in a workspace.
+/// The cargo configuration. It has the profile of release builds, because cargo ignores that of a package in a
+/// workspace.
 const CARGO: &str = ".cargo/config.toml";
 
 /// What uses a checkout of Kubewright instead of the published crates, in the cargo configuration.

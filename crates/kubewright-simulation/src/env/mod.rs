@@ -1,8 +1,9 @@
 //! An embedded cluster on virtual time, with an operator and faults, for asynchronous tests that aren't searched.
 //!
-//! A [scenario](crate::Scenario) is run again and again with faults at chosen moments. A [`TestEnv`] is for what happens once: the
-//! test does each step itself, in the role of the user and, without a node, of the kubelet, and injects faults by rules
-//! ([`kubewright_cluster::faults`]). On a paused clock an hour of virtual time takes milliseconds.
+//! A [scenario](crate::Scenario) is run again and again with faults at chosen moments. A [`TestEnv`] is for what
+//! happens once: the test does each step itself, in the role of the user and, without a node, of the kubelet, and
+//! injects faults by rules ([`kubewright_cluster::faults`]). On a paused clock an hour of virtual time takes
+//! milliseconds.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -76,8 +77,8 @@ pub trait Namespaced: Object + Resource<DynamicType = (), Scope = NamespaceResou
 
 impl<K: Object + Resource<DynamicType = (), Scope = NamespaceResourceScope>> Namespaced for K {}
 
-/// A cluster with an operator's kinds. Its objects belong to the namespace `default`. If it has no node, the test sets the status of
-/// pods itself.
+/// A cluster with an operator's kinds. Its objects belong to the namespace `default`. If it has no node, the test sets
+/// the status of pods itself.
 #[derive(Clone)]
 pub struct TestEnv {
     /// The cluster.
@@ -195,8 +196,8 @@ pub async fn within_a_minute<T>(work: impl Future<Output = T>) -> T {
     timeout(1.minutes(), work).await.expect("it should take less than a minute")
 }
 
-/// Asserts that the operator has requested nothing but watches, and one list for each watch, which confirms the version from which
-/// it is resumed.
+/// Asserts that the operator has requested nothing but watches, and one list for each watch, which confirms the version
+/// from which it is resumed.
 pub fn assert_only_watches(faults: &Faults) {
     let (watches, mut others): (Vec<_>, Vec<_>) =
         faults.requests().into_iter().partition(|seen| seen.request.verb == Verb::Watch);

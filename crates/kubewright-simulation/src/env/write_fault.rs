@@ -84,9 +84,9 @@ impl FaultyOperator {
 /// The environment variable that enables every kind of fault at every write, which takes four times as long.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
-/// Runs a function in the role of the user once for each write of the operator, in a fresh environment each time: the first run has a fault at
-/// the first write, the second run at the second write, and so on until there is no such write. After each run the
-/// operator must have nothing left to write.
+/// Runs a function in the role of the user once for each write of the operator, in a fresh environment each time: the
+/// first run has a fault at the first write, the second run at the second write, and so on until there is no such
+/// write. After each run the operator must have nothing left to write.
 ///
 /// The kinds of faults are used in turn; with `KUBEWRIGHT_EXHAUSTIVE` set, all runs are repeated for each kind.
 ///

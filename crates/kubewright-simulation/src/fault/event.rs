@@ -4,8 +4,8 @@ use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// How long a delayed event takes: longer than the reconcile that follows a write, and longer than the five seconds after which a cache
-/// has to list again.
+/// How long a delayed event takes: longer than the reconcile that follows a write, and longer than the five seconds
+/// after which a cache has to list again.
 pub(crate) const DELAY: Duration = Duration::from_secs(10);
 
 /// How long an event is held for one of another watch to overtake it.
@@ -26,7 +26,8 @@ pub enum EventFault {
     Died,
     /// The event arrives twice.
     Doubled,
-    /// The event, and those after it on the same watch, arrive after the next event of another watch, at most ten seconds later.
+    /// The event, and those after it on the same watch, arrive after the next event of another watch, at most ten
+    /// seconds later.
     Overtaken,
 }
 

@@ -44,8 +44,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns whether the operator has to do the same with the fault as without: it is one of the operator or its connection, and what
-    /// was created can be compared with a run without faults. `unconditional` says that it remembers nothing in a status.
+    /// Returns whether the operator has to do the same with the fault as without: it is one of the operator or its
+    /// connection, and what was created can be compared with a run without faults. `unconditional` says that it
+    /// remembers nothing in a status.
     pub(crate) fn is_comparable(self, unconditional: bool) -> bool {
         match self {
             Self::Write(_) | Self::Event(_) => true,
@@ -55,7 +56,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the same objects have to be there at the end as without the fault, though there may be more for a time.
+    /// Returns whether the same objects have to be there at the end as without the fault, though there may be more for
+    /// a time.
     pub(crate) fn ends_alike(self, unconditional: bool) -> bool {
         match self {
             Self::User(UserFault::Held | UserFault::DeletedInForeground) => true,
@@ -65,8 +67,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author. `has_webhooks` says
-    /// whether the operator has webhooks; then it is one of its own that is unavailable.
+    /// Returns whether the conditions of the scenario have to hold with the fault, without a word from the author.
+    /// `has_webhooks` says whether the operator has webhooks; then it is one of its own that is unavailable.
     pub(crate) fn keeps_conditions(self, has_webhooks: bool) -> bool {
         match self {
             Self::World(fault) => has_webhooks && fault == WorldFault::WebhookUnavailable,

@@ -16,7 +16,8 @@ pub(crate) const MEMBERSHIP: Duration = Duration::from_secs(300);
 /// How long the API server answers no request.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(300);
 
-/// How long the cache of a replica that takes over is behind: longer than a lease, which lasts 75 seconds in a simulation.
+/// How long the cache of a replica that takes over is behind: longer than a lease, which lasts 75 seconds in a
+/// simulation.
 pub(crate) const BEHIND: Duration = Duration::from_secs(150);
 
 /// A fault of the process when it sends a request.
@@ -26,28 +27,31 @@ pub(crate) const BEHIND: Duration = Duration::from_secs(150);
 pub enum ProcessFault {
     /// The process is killed before the request reaches the API server, and is started again.
     Killed,
-    /// For five minutes, nothing that the process sends reaches the API server, and it receives nothing; then it continues, as after a
-    /// suspension of its machine. Its own timers go on meanwhile.
+    /// For five minutes, nothing that the process sends reaches the API server, and it receives nothing; then it
+    /// continues, as after a suspension of its machine. Its own timers go on meanwhile.
     Paused,
-    /// Two processes work at the same time, as in a rolling update of an operator without leader election: another one is started, and this one is
-    /// killed five minutes later. Only with one replica.
+    /// Two processes work at the same time, as in a rolling update of an operator without leader election: another one
+    /// is started, and this one is killed five minutes later. Only with one replica.
     Overlapped,
-    /// Before a read, the process stands still for five minutes, as with [`Paused`](Self::Paused), while another one is started. Then both work for
-    /// five minutes, this one with what it had seen before, and it is killed. Only with one replica of an operator that works
-    /// without leader election ([`Scenario::unconditional`](crate::Scenario::unconditional)).
+    /// Before a read, the process stands still for five minutes, as with [`Paused`](Self::Paused), while another one is
+    /// started. Then both work for five minutes, this one with what it had seen before, and it is killed. Only with one
+    /// replica of an operator that works without leader election
+    /// ([`Scenario::unconditional`](crate::Scenario::unconditional)).
     Displaced,
-    /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next event.
+    /// For five minutes, the API server answers 503 to all requests of the operator, and its watches end at their next
+    /// event.
     ServerUnavailable,
-    /// The process is killed before the request reaches the API server, and is started again. Another replica takes over, whose events
-    /// arrive two and a half minutes late. Only with several replicas that elect a leader.
+    /// The process is killed before the request reaches the API server, and is started again. Another replica takes
+    /// over, whose events arrive two and a half minutes late. Only with several replicas that elect a leader.
     TakenOver,
-    /// The process is killed before the request reaches the API server, and is started again five minutes later: the other members of its group
-    /// take over its share of the objects, and give it back then. Only with sharding.
+    /// The process is killed before the request reaches the API server, and is started again five minutes later: the
+    /// other members of its group take over its share of the objects, and give it back then. Only with sharding.
     MemberLeft,
-    /// Another member of the group is started, takes over a share of the objects, and is killed five minutes later. Only with sharding.
+    /// Another member of the group is started, takes over a share of the objects, and is killed five minutes later.
+    /// Only with sharding.
     MemberJoined,
-    /// The process is killed before the request reaches the API server, and the new version of the operator is started. Only in a
-    /// scenario with an upgrade.
+    /// The process is killed before the request reaches the API server, and the new version of the operator is started.
+    /// Only in a scenario with an upgrade.
     Upgraded,
 }
 

@@ -25,17 +25,18 @@ pub enum UserFault {
     Recreated,
     /// The user removes the status of the object that the latest step was about.
     StatusWiped,
-    /// The user writes a wrong status of the object that the latest step was about: all numbers but `observedGeneration` are larger by one, and
-    /// conditions that were true are false, and the other way round.
+    /// The user writes a wrong status of the object that the latest step was about: all numbers but
+    /// `observedGeneration` are larger by one, and conditions that were true are false, and the other way round.
     StatusWrong,
-    /// Another client adds a finalizer to the object that the latest step was about. It removes it ten minutes after the object is deleted.
+    /// Another client adds a finalizer to the object that the latest step was about. It removes it ten minutes after
+    /// the object is deleted.
     Held,
     /// The same with the objects that the operator has created for it: those whose controller it is.
     ChildrenHeld,
     /// The deletion, if the step is one, is one in the foreground: the children go first.
     DeletedInForeground,
-    /// The deletion, if the step is one, leaves the children without an owner, as `kubectl delete --cascade=orphan` does. No condition of the
-    /// scenario has to hold then, and nothing can be compared with a run without faults.
+    /// The deletion, if the step is one, leaves the children without an owner, as `kubectl delete --cascade=orphan`
+    /// does. No condition of the scenario has to hold then, and nothing can be compared with a run without faults.
     ChildrenOrphaned,
 }
 

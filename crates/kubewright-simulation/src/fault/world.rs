@@ -32,14 +32,15 @@ pub enum WorldFault {
     ClockBack,
     /// The node vanishes: its pods are gone at once. For five minutes new pods find no node; then there is one again.
     NodeLost,
-    /// For ten minutes, a resource quota of the namespace `default` allows no more objects than there are, of any kind but those that the operator
-    /// declares. The built-in controllers meet it too.
+    /// For ten minutes, a resource quota of the namespace `default` allows no more objects than there are, of any kind
+    /// but those that the operator declares. The built-in controllers meet it too.
     QuotaFull,
-    /// The user deletes the namespace `default`: everything in it is deleted, and the operator can't create anything in it any more.
+    /// The user deletes the namespace `default`: everything in it is deleted, and the operator can't create anything in
+    /// it any more.
     NamespaceDeleted,
-    /// For ten minutes, the webhooks of the operator don't answer anyone, so that their failure policy decides. If it has none, a webhook for all kinds
-    /// doesn't answer, so that the API server refuses what the operator creates and changes; deletions and statuses aren't affected then, and neither
-    /// are other clients.
+    /// For ten minutes, the webhooks of the operator don't answer anyone, so that their failure policy decides. If it
+    /// has none, a webhook for all kinds doesn't answer, so that the API server refuses what the operator creates and
+    /// changes; deletions and statuses aren't affected then, and neither are other clients.
     WebhookUnavailable,
 }
 

@@ -17,7 +17,8 @@ pub enum WriteFault {
     DiedBefore,
     /// The write takes effect, and the process dies before the response. It is started again.
     DiedAfter,
-    /// Another client changes an annotation of the object first. A write with a resource version fails with a conflict then.
+    /// Another client changes an annotation of the object first. A write with a resource version fails with a conflict
+    /// then.
     ConflictByAnother,
     /// The API server answers 409 `Conflict`.
     Conflict,

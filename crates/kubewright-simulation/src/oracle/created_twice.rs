@@ -6,8 +6,9 @@ use kubewright_cluster::faults::ApiRequest;
 
 use super::{Answer, Calm, Oracle, Seen, objects::Role};
 
-/// Finds more objects at one time than in the run without faults. A kind of child that this run never created isn't compared, nor what an operator
-/// creates by a timer: a fault can delay the user by minutes, until a scheduled time at which the operator creates it. Each kind of child is found once.
+/// Finds more objects at one time than in the run without faults. A kind of child that this run never created isn't
+/// compared, nor what an operator creates by a timer: a fault can delay the user by minutes, until a scheduled time at
+/// which the operator creates it. Each kind of child is found once.
 pub(super) struct CreatedTwice {
     calm: Arc<Calm>,
     found: BTreeSet<Role>,

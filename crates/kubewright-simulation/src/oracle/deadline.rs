@@ -4,8 +4,8 @@ use kubewright_runtime::trace::{End, Trace};
 
 use super::{Oracle, Seen};
 
-/// Finds reconciles that exceed the [timeout](kubewright_runtime::controller::Controller::timeout) of their controller, in a run in which
-/// nothing holds up their requests.
+/// Finds reconciles that exceed the [timeout](kubewright_runtime::controller::Controller::timeout) of their controller,
+/// in a run in which nothing holds up their requests.
 pub(super) struct Deadline;
 
 impl Oracle for Deadline {

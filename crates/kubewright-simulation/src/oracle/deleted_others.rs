@@ -18,7 +18,8 @@ struct Known {
     is_own: bool,
 }
 
-/// Finds deletions of objects that the operator hasn't created, that are of none of its kinds, and that none of these own.
+/// Finds deletions of objects that the operator hasn't created, that are of none of its kinds, and that none of these
+/// own.
 pub(super) struct DeletedOthers {
     own: Arc<Own>,
     /// By group, plural, namespace and name, also after a deletion.

@@ -11,8 +11,9 @@ use crate::{history::Request, world::World};
 /// How much later an equal event counts as another occurrence.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Finds events of type `Normal` that are recorded again within ten seconds, with the same object, reason and note, in a run without faults. A
-/// process that dies after it has recorded an event may record it again, and what was done for one spec may be done for the next.
+/// Finds events of type `Normal` that are recorded again within ten seconds, with the same object, reason and note, in
+/// a run without faults. A process that dies after it has recorded an event may record it again, and what was done for
+/// one spec may be done for the next.
 #[derive(Default)]
 pub(super) struct DoubledEvents {
     /// The events, by name.

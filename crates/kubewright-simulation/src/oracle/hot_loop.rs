@@ -14,17 +14,20 @@ use crate::history::Request;
 const WINDOW: Duration = Duration::from_secs(60);
 /// The number of equal requests in this time that is too many. A back-off that begins with 5 ms and doubles allows 14.
 const MOST: usize = 200;
-/// The number of equal requests in an outage of the API server, of five minutes, that is too many. Four children at a time with this back-off are 64.
+/// The number of equal requests in an outage of the API server, of five minutes, that is too many. Four children at a
+/// time with this back-off are 64.
 const MOST_IN_OUTAGE: usize = 100;
 
 /// The process, verb, resource and object of a request. Requests with the same key are counted together.
 type Key = (u64, String, String, String);
 
-/// Finds more than 200 requests of one process with the same verb for the same object within a minute. Creations with generated names are not
-/// counted, since a set of pods needs many of them; but if more than a hundred, and ten times as many as there are at a time, are created within
-/// ten minutes, they are replaced as fast as they go. In an outage of the API server, of five minutes, more than 100 equal requests of any kind are found.
+/// Finds more than 200 requests of one process with the same verb for the same object within a minute. Creations with
+/// generated names are not counted, since a set of pods needs many of them; but if more than a hundred, and ten times
+/// as many as there are at a time, are created within ten minutes, they are replaced as fast as they go. In an outage
+/// of the API server, of five minutes, more than 100 equal requests of any kind are found.
 ///
-/// Requests in an outage aren't counted if the operator receives changes meanwhile, as the built-in controllers do: each change is a reason for another try.
+/// Requests in an outage aren't counted if the operator receives changes meanwhile, as the built-in controllers do:
+/// each change is a reason for another try.
 pub(super) struct HotLoop {
     counts_outage: bool,
     recent: BTreeMap<Key, VecDeque<Duration>>,
@@ -92,8 +95,8 @@ mod tests {
     use super::*;
     use crate::{oracle::Created, world::World};
 
-    /// Sends equal requests, one a millisecond, and returns the number of the first with a finding, counted from 0. `process` returns the process that
-    /// sends the request with a number.
+    /// Sends equal requests, one a millisecond, and returns the number of the first with a finding, counted from 0.
+    /// `process` returns the process that sends the request with a number.
     fn found(mut oracle: HotLoop, verb: &str, requests: u64, outage: bool, process: fn(u64) -> u64) -> Option<u64> {
         let (created, world) = (Created::default(), World::default());
         (0..requests).find(|&number| {

@@ -20,12 +20,13 @@
 //! | `bounds` | a run that doesn't end: 30,000 requests of the operator, or 20,000 changes of the cluster within a second |
 //! | `determinism` | two runs with the same seed that differ, and where; only in a search |
 //!
-//! What was created is compared with the run without faults only if all faults are those of the operator and its connection; only at the end
-//! if a finalizer holds the object, or its children are deleted first, when there may also be fewer of them.
-//! With faults of the world, if the user creates objects again or changes a status, if finalizers hold children, and if two processes work at the
-//! same time, the conditions of the scenario and these comparisons are left out, unless it says that they hold then too
-//! ([`Scenario::unconditional`](crate::Scenario::unconditional)). A write at rest isn't one if the user couldn't go on, or if the API server refuses it
-//! because of children that were left without an owner.
+//! What was created is compared with the run without faults only if all faults are those of the operator and its
+//! connection; only at the end if a finalizer holds the object, or its children are deleted first, when there may also
+//! be fewer of them. With faults of the world, if the user creates objects again or changes a status, if finalizers
+//! hold children, and if two processes work at the same time, the conditions of the scenario and these comparisons are
+//! left out, unless it says that they hold then too ([`Scenario::unconditional`](crate::Scenario::unconditional)). A
+//! write at rest isn't one if the user couldn't go on, or if the API server refuses it because of children that were
+//! left without an owner.
 //!
 //! A name is left out by [`Scenario::omit`](crate::Scenario::omit).
 

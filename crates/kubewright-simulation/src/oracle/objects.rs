@@ -70,7 +70,8 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Returns what there is more of than at any time of this run, with both numbers. What this run has never created is left out.
+    /// Returns what there is more of than at any time of this run, with both numbers. What this run has never created
+    /// is left out.
     pub(crate) fn more_than_most<'a>(&'a self, seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a Role, usize, usize)> {
         let both = self.alive(seen).filter_map(|(role, alive)| Some((role, alive, *self.most.get(role)?)));
         both.filter(|(_, alive, most)| alive > most)
@@ -96,7 +97,8 @@ impl Calm {
         both.filter(|(_, alive, known)| alive < known)
     }
 
-    /// Returns whether a number can be compared: if a fault delays the user, an operator creates more objects by its timers before the next step.
+    /// Returns whether a number can be compared: if a fault delays the user, an operator creates more objects by its
+    /// timers before the next step.
     fn is_comparable(&self, role: &Role, seen: &Seen<'_>) -> bool {
         let next = self.steps.get(seen.created.steps.len()).or(self.steps.last());
         !self.timed.contains(role) || next.is_none_or(|next| seen.at <= *next + DELAY)
@@ -175,7 +177,8 @@ mod tests {
     use super::*;
     use crate::world::World;
 
-    /// Returns what a run has created whose user takes two steps, and the operator one object soon after the first and more of them later.
+    /// Returns what a run has created whose user takes two steps, and the operator one object soon after the first and
+    /// more of them later.
     fn created(second: u64, times: &[u64]) -> Created {
         let mut created = Created::default();
         created.step(Duration::from_secs(1));

@@ -5,9 +5,9 @@ use kubewright_cluster::faults::ApiRequest;
 use super::{Answer, Oracle, Seen};
 use crate::history::{Request, path};
 
-/// Finds writes, other than those of leases, after the world has come to rest. If children were left without an owner, and so keep names that
-/// others need, writes that the API server refuses aren't found: an operator has to try again for as long as they are there. After a restart, an operator
-/// may apply what is there already.
+/// Finds writes, other than those of leases, after the world has come to rest. If children were left without an owner,
+/// and so keep names that others need, writes that the API server refuses aren't found: an operator has to try again
+/// for as long as they are there. After a restart, an operator may apply what is there already.
 pub(super) struct Quiet {
     counts_refused: bool,
     is_at_rest: bool,

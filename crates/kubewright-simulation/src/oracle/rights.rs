@@ -7,8 +7,8 @@ use kubewright_cluster::faults::ApiRequest;
 
 use super::{Answer, Oracle, Seen};
 
-/// Finds requests that the roles which `kubewright manifests` generates don't allow. On a real cluster they are refused. Leases and the objects
-/// of the runtime's own features have roles of their own.
+/// Finds requests that the roles which `kubewright manifests` generates don't allow. On a real cluster they are
+/// refused. Leases and the objects of the runtime's own features have roles of their own.
 pub(super) struct Rights {
     rules: Arc<Vec<Rule>>,
     found: BTreeSet<String>,

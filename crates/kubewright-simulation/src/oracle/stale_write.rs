@@ -14,7 +14,8 @@ use serde_json::Value;
 use super::{Answer, Oracle, Seen};
 use crate::world::text;
 
-/// The most states of an object that are kept. A run that reads a state is over long before as many others have followed.
+/// The most states of an object that are kept. A run that reads a state is over long before as many others have
+/// followed.
 const MOST: usize = 64;
 /// The fields that the API server changes with each write.
 const OF_SERVER: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
@@ -22,14 +23,17 @@ const OF_SERVER: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 /// A version of an object, and the object.
 type State = (u64, Arc<Value>);
 
-/// Finds writes for which a run had read an older state of the object than that of the last write of the same process, if its answer was received:
+/// Finds writes for which a run had read an older state of the object than that of the last write of the same process,
+/// if its answer was received:
 ///
-/// * by an earlier run for the same object, whatever is written, since the runtime lets a run wait for the writes of those before;
-/// * by any other run, if the write changes a field that the other one had changed. It takes back what the run hadn't seen. Merge patches
-///   and applies of different fields don't disturb each other, whatever their runs have read.
+/// * by an earlier run for the same object, whatever is written, since the runtime lets a run wait for the writes of
+///   those before;
+/// * by any other run, if the write changes a field that the other one had changed. It takes back what the run hadn't
+///   seen. Merge patches and applies of different fields don't disturb each other, whatever their runs have read.
 ///
-/// A write with the version that was read is refused by the API server, so it isn't looked at here. Neither is a deletion by another run: which fields
-/// it was decided from can't be seen. Fields that are times don't count, since it is the last one that is meant.
+/// A write with the version that was read is refused by the API server, so it isn't looked at here. Neither is a
+/// deletion by another run: which fields it was decided from can't be seen. Fields that are times don't count, since it
+/// is the last one that is meant.
 #[derive(Default)]
 pub(super) struct StaleWrite {
     /// By kind, and namespace and name: the states of each object.

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{Oracle, Own, Seen};
 use crate::world::{World, text};
 
-/// Finds objects of the operator's kinds whose `observedGeneration`, of the status or of a condition, is newer than their generation, or older at
-/// rest.
+/// Finds objects of the operator's kinds whose `observedGeneration`, of the status or of a condition, is newer than
+/// their generation, or older at rest.
 pub(super) struct Status {
     own: Arc<Own>,
     ahead: BTreeSet<String>,

@@ -23,12 +23,12 @@ const AGAIN: i64 = 3600;
 /// A client configuration, by the kind and name of its object and its position there.
 type Place = (String, String, usize);
 
-/// Finds a process whose certificate a client configuration doesn't trust, though it has trusted one before: from then on, calls must succeed,
-/// whichever process is called. It looks at each change and each request of the operator, since no call may happen in the moment in which one would
-/// fail.
+/// Finds a process whose certificate a client configuration doesn't trust, though it has trusted one before: from then
+/// on, calls must succeed, whichever process is called. It looks at each change and each request of the operator, since
+/// no call may happen in the moment in which one would fail.
 ///
-/// A certificate that isn't valid yet doesn't count, since only a clock that goes back makes it so. What happens until there is a trusted certificate again
-/// doesn't count either.
+/// A certificate that isn't valid yet doesn't count, since only a clock that goes back makes it so. What happens until
+/// there is a trusted certificate again doesn't count either.
 pub(super) struct Untrusted {
     served: Served,
     clock: SharedClock,

@@ -1,5 +1,5 @@
-//! Which schedules are run: none, twice; then each fault at each point; then pairs of faults that touch the same object; then several
-//! faults at once, guided by the states that are reached.
+//! Which schedules are run: none, twice; then each fault at each point; then pairs of faults that touch the same
+//! object; then several faults at once, guided by the states that are reached.
 
 mod coverage;
 mod plan;
@@ -31,7 +31,8 @@ const SHRINKING_TIME: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Budget {
-    /// The real time. The run in progress is finished, and a failure is shrunk for at most another minute. By default unlimited.
+    /// The real time. The run in progress is finished, and a failure is shrunk for at most another minute. By default
+    /// unlimited.
     pub time: Option<Duration>,
     /// The number of runs. By default unlimited.
     pub runs: Option<usize>,
@@ -39,8 +40,8 @@ pub struct Budget {
     pub seed: u64,
     /// The number of failures after which the search ends. Defaults to 1.
     pub failures: usize,
-    /// Whether the search goes on with pairs of faults and random schedules of several faults, until the time or the runs are used up. Defaults
-    /// to false.
+    /// Whether the search goes on with pairs of faults and random schedules of several faults, until the time or the
+    /// runs are used up. Defaults to false.
     pub combinations: bool,
 }
 
@@ -109,7 +110,8 @@ pub struct Search {
     pub singles: Tried,
     /// How many of them were tried at writes.
     pub at_writes: Tried,
-    /// How many pairs of faults that touch the same object were tried. Both numbers are 0 before the phase [`Phase::Pairs`].
+    /// How many pairs of faults that touch the same object were tried. Both numbers are 0 before the phase
+    /// [`Phase::Pairs`].
     pub pairs: Tried,
     /// The number of random schedules.
     pub random: usize,
@@ -133,8 +135,8 @@ pub struct Failure {
 }
 
 impl Scenario {
-    /// Runs the scenario once. Must be called outside of a tokio runtime. The oracles that compare with a run without faults have
-    /// nothing to say.
+    /// Runs the scenario once. Must be called outside of a tokio runtime. The oracles that compare with a run without
+    /// faults have nothing to say.
     ///
     /// # Errors
     /// If the cluster can't be started.
@@ -142,10 +144,11 @@ impl Scenario {
         run::run(self, schedule, None)
     }
 
-    /// Runs the scenario twice without faults, which must make equal histories; with one fault of each kind; and with each fault at each write of
-    /// the operator, at each event that it receives, at each of its requests and at each step of the user. Then, if the budget says so, with
-    /// several faults at once: pairs that touch the same object, and then by the random numbers of the seed, preferably after schedules that
-    /// have reached a new state. A failure is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
+    /// Runs the scenario twice without faults, which must make equal histories; with one fault of each kind; and with
+    /// each fault at each write of the operator, at each event that it receives, at each of its requests and at each
+    /// step of the user. Then, if the budget says so, with several faults at once: pairs that touch the same object,
+    /// and then by the random numbers of the seed, preferably after schedules that have reached a new state. A failure
+    /// is [shrunk](Scenario::shrink). Must be called outside of a tokio runtime.
     ///
     /// # Errors
     /// If a cluster can't be started.
@@ -168,7 +171,8 @@ struct Searching<'a> {
     show: &'a mut dyn FnMut(&Search),
 }
 
-/// Runs the scenario twice without faults, then with each fault alone, and then with several. `show` is called after each run.
+/// Runs the scenario twice without faults, then with each fault alone, and then with several. `show` is called after
+/// each run.
 pub(crate) fn search(
     scenario: &Scenario,
     budget: &Budget,
@@ -225,7 +229,8 @@ impl Searching<'_> {
         Ok(true)
     }
 
-    /// Runs schedules with several faults until the search is over, every other one after a schedule that has reached a new state.
+    /// Runs schedules with several faults until the search is over, every other one after a schedule that has reached a
+    /// new state.
     fn random(&mut self, plan: &Plan, seed: u64) -> Result<(), SimulationError> {
         let random = Random::seeded(seed);
         self.search.phase = Phase::Random;

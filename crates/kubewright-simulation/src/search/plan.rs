@@ -79,8 +79,8 @@ impl Plan {
         self.0.iter().filter(|place| matches!(place.point, Point::Request(_))).count()
     }
 
-    /// Returns each fault at each point: first one point for each kind of fault, other ones for each; then the others, by kinds. Those
-    /// kinds are first that find most.
+    /// Returns each fault at each point: first one point for each kind of fault, other ones for each; then the others,
+    /// by kinds. Those kinds are first that find most.
     pub(super) fn singles(&self) -> Vec<(Point, Fault)> {
         let mut kinds: BTreeMap<(u8, Fault), Vec<Point>> = BTreeMap::new();
         for place in &self.0 {
@@ -113,8 +113,8 @@ impl Plan {
         pairs
     }
 
-    /// Returns a schedule of two to four faults at different points: new ones, or those of a schedule that has reached a new state, with
-    /// one more.
+    /// Returns a schedule of two to four faults at different points: new ones, or those of a schedule that has reached
+    /// a new state, with one more.
     pub(super) fn several(&self, random: &Random, seed: u64, basis: Option<&Schedule>) -> Schedule {
         let count = 2 + below(random, MOST_FAULTS - 1);
         let basis = basis.into_iter().flat_map(|schedule| &schedule.injections).take(MOST_FAULTS - 1);
@@ -130,8 +130,8 @@ impl Plan {
     }
 }
 
-/// Returns a number below a limit for each number, so that the first ones are far from each other: 0, 1/2, 1/4, 3/4, 1/8 of the limit (the
-/// sequence of van der Corput).
+/// Returns a number below a limit for each number, so that the first ones are far from each other: 0, 1/2, 1/4, 3/4,
+/// 1/8 of the limit (the sequence of van der Corput).
 fn spread(nth: usize, limit: usize) -> usize {
     let (fraction, limit) = (nth.reverse_bits() as u128, limit as u128);
     usize::try_from((fraction * limit) >> usize::BITS).unwrap_or_default()

@@ -29,7 +29,8 @@ struct Story<'a> {
     records: &'a [Record],
 }
 
-/// Returns the findings, the faults, the command that repeats the run, and all [records](Record), as one object of JSON.
+/// Returns the findings, the faults, the command that repeats the run, and all [records](Record), as one object of
+/// JSON.
 pub fn json(scenario: &str, failure: &Failure) -> String {
     let story = Story {
         scenario,
@@ -42,15 +43,16 @@ pub fn json(scenario: &str, failure: &Failure) -> String {
     serde_json::to_string(&story).unwrap_or_default()
 }
 
-/// Returns a page that shows what user, operator, caches and API server did, and for each moment how the caches differed from
-/// what was there. It needs no network, and no other file.
+/// Returns a page that shows what user, operator, caches and API server did, and for each moment how the caches
+/// differed from what was there. It needs no network, and no other file.
 pub fn html(scenario: &str, failure: &Failure) -> String {
     // Within a script element, `<` could end the element.
     VIEWER.replacen(DATA, &json(scenario, failure).replace('<', "\\u003c"), 1)
 }
 
 /// Writes the account of a run into a directory, which is created if it doesn't exist: `SCENARIO.txt`, `SCENARIO.json`,
-/// `SCENARIO.html`, and `SCENARIO.schedule.json`, which repeats the run. Existing files are replaced. Returns their paths.
+/// `SCENARIO.html`, and `SCENARIO.schedule.json`, which repeats the run. Existing files are replaced. Returns their
+/// paths.
 ///
 /// # Errors
 /// If a file can't be written.
@@ -72,7 +74,8 @@ pub fn write(directory: &Path, scenario: &str, failure: &Failure) -> io::Result<
     Ok(written)
 }
 
-/// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, the [`Search`] as JSON.
+/// Writes what a search covered into a directory, which is created if it doesn't exist: `SCENARIO.summary.json`, the
+/// [`Search`] as JSON.
 ///
 /// # Errors
 /// If the file can't be written.

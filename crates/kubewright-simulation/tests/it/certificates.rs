@@ -92,8 +92,8 @@ async fn is_denied(sim: &Sim) {
     panic!("no process answers");
 }
 
-/// Lets sixty days pass in which nothing happens, and then the time in which the certificate is renewed, which is due: the clock may go back by an hour
-/// first, and a new authority signs an hour later. Then the webhook answers.
+/// Lets sixty days pass in which nothing happens, and then the time in which the certificate is renewed, which is due:
+/// the clock may go back by an hour first, and a new authority signs an hour later. Then the webhook answers.
 async fn after_sixty_days(sim: &Sim) {
     sim.skip(Duration::from_secs(60 * 24 * 3600));
     sim.advance(100.minutes()).await;
@@ -113,7 +113,8 @@ async fn renews_a_certificate(sim: &Sim) {
     serves(sim, async || after_sixty_days(sim).await).await;
 }
 
-/// The authority is due after 487 days, here at the same time as a certificate. It signs an hour later; the one before expires after two years.
+/// The authority is due after 487 days, here at the same time as a certificate. It signs an hour later; the one before
+/// expires after two years.
 async fn renews_an_authority(sim: &Sim) {
     serves(sim, async || {
         for _ in 0..13 {
@@ -283,8 +284,8 @@ fn no_single_fault_makes_a_call_fail_when_the_secret_is_lost_or_replaced() {
     search(&replaced(), &Budget::default().runs(runs(40, usize::MAX)));
 }
 
-/// Between the reads of the configurations and the Secret, the Secret was made and lost: the process makes another, but the configurations that it has
-/// read are older.
+/// Between the reads of the configurations and the Secret, the Secret was made and lost: the process makes another, but
+/// the configurations that it has read are older.
 #[test]
 fn a_process_that_has_read_older_configurations_serves_nothing() {
     let [displaced, away] = [ProcessFault::Displaced, ProcessFault::ServerUnavailable].map(Fault::Process);

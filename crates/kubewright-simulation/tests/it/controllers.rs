@@ -1,4 +1,5 @@
-//! The built-in controllers in place of an operator: whatever happens at one of their requests, the cluster ends as without it.
+//! The built-in controllers in place of an operator: whatever happens at one of their requests, the cluster ends as
+//! without it.
 
 use std::time::Duration;
 

@@ -192,8 +192,9 @@ fn a_fixed_operator_is_not_blamed() {
     let search = scenario.search(&Budget::default()).unwrap();
     let story = search.failures.first().map(|failure| kubewright_simulation::story::text("fixed", failure));
     assert_eq!(story, None);
-    // At each write the user may edit or recreate the object or change its status, a quota may be full and a webhook unavailable; at each step
-    // there are the restarts, the user (but for the policies of a deletion), the clock, the quota, the webhook and the namespace.
+    // At each write the user may edit or recreate the object or change its status, a quota may be full and a webhook
+    // unavailable; at each step there are the restarts, the user (but for the policies of a deletion), the clock, the
+    // quota, the webhook and the namespace.
     let of_writes = search.writes * (WriteFault::ALL.len() + 6);
     // Kills, and pauses; at a write it isn't killed, but two processes overlap, or the API server is away.
     let of_requests = 2 * search.requests + search.writes;

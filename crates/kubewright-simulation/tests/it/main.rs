@@ -15,7 +15,8 @@ mod workspace;
 
 use kubewright_simulation::{Budget, Scenario, Search, VARIABLE, story};
 
-/// Searches a scenario, which must have no findings. Settings in the environment replace the budget; the result is `None` then.
+/// Searches a scenario, which must have no findings. Settings in the environment replace the budget; the result is
+/// `None` then.
 fn search(scenario: &Scenario, budget: &Budget) -> Option<Search> {
     if std::env::var_os(VARIABLE).is_some() {
         scenario.test();

@@ -1,4 +1,5 @@
-//! An operator that gives up on a ticket that is two minutes old, although what it waits for is there. Only a pause shows it.
+//! An operator that gives up on a ticket that is two minutes old, although what it waits for is there. Only a pause
+//! shows it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, api::ObjectMeta};
@@ -99,8 +100,8 @@ async fn is_applied(sim: &Sim) {
     sim.until("it is applied", |world| world.get::<ConfigMap>("one").is_some()).await;
 }
 
-/// A process that is started again applies what it has applied before, so none is killed in the hour without writes. Watches that begin
-/// again are requests of that hour.
+/// A process that is started again applies what it has applied before, so none is killed in the hour without writes.
+/// Watches that begin again are requests of that hour.
 #[test]
 fn no_fault_happens_at_rest() {
     let register =

@@ -1,5 +1,5 @@
-//! Options of the cache: label selectors, dropped fields, metadata only, and a kind that is known only at run time and is
-//! defined later.
+//! Options of the cache: label selectors, dropped fields, metadata only, and a kind that is known only at run time and
+//! is defined later.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Three versions of a kind: a round trip through each loses nothing, and at the end all objects are stored in the newest.
+//! Three versions of a kind: a round trip through each loses nothing, and at the end all objects are stored in the
+//! newest.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, core::crd::merge_crds};

@@ -1,4 +1,5 @@
-//! Reads of the cache that the compiler checks: a reconciler's context lists the types, and another one doesn't compile.
+//! Reads of the cache that the compiler checks: a reconciler's context lists the types, and another one doesn't
+//! compile.
 
 use std::sync::Arc;
 

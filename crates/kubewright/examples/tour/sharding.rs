@@ -47,7 +47,8 @@ impl Reconciler<Greeting> for Signing {
 }
 
 fn replica(cluster: &Cluster, log: &Log, replica: &'static str) -> Manager {
-    // The names of the leases begin with `greeter`. A binary has the flag `--shard`, and detects its namespace and identity.
+    // The names of the leases begin with `greeter`. A binary has the flag `--shard`, and detects its namespace and
+    // identity.
     let mut options = ShardOptions::new("default", "greeter", replica);
     options.retry_period = Duration::from_millis(200);
     Manager::new(cluster.client())

@@ -1,5 +1,5 @@
-//! `create_or_patch_child`: creates an object, or changes some fields of an existing one. Outside of reconciles: a patch of the
-//! difference between two states, and a change that is repeated after a conflict.
+//! `create_or_patch_child`: creates an object, or changes some fields of an existing one. Outside of reconciles: a
+//! patch of the difference between two states, and a change that is repeated after a conflict.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
@@ -52,7 +52,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         maps.patch_from(&old, &new).optimistic_lock().await.is_err_and(|error| error.is_conflict()),
         "it has changed"
     );
-    // Two changes of one list, made from the same state: a strategic patch sends single items, where a merge patch replaces the list.
+    // Two changes of one list, made from the same state: a strategic patch sends single items, where a merge patch
+    // replaces the list.
     let old = maps.get(&key).await?.ok_or_else(|| anyhow::anyhow!("the count is gone"))?;
     for finalizer in ["example.com/first", "example.com/second"] {
         let mut new = old.clone();

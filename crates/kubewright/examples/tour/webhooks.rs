@@ -1,5 +1,5 @@
-//! Webhooks: names are trimmed before a greeting is stored, and a greeting without names is rejected, or of somebody who is
-//! greeted already. The validator reads the manager's cache and records an event about the earlier greeting.
+//! Webhooks: names are trimmed before a greeting is stored, and a greeting without names is rejected, or of somebody
+//! who is greeted already. The validator reads the manager's cache and records an event about the earlier greeting.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use kube::{Api, Resource};

@@ -1,5 +1,5 @@
-//! A workspace keeps a value that is neither spec nor status: here the token of a request to an external service. The operator
-//! crashes after it has sent the request; the next one sends it again with the same token.
+//! A workspace keeps a value that is neither spec nor status: here the token of a request to an external service. The
+//! operator crashes after it has sent the request; the next one sends it again with the same token.
 
 use std::{
     collections::BTreeMap,

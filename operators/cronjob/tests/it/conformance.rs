@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::fixtures::{FIRST, cronjob, end_job, env, job, jobs, reaches};
 
-/// A CronJob whose first scheduled time is half an hour after the start: webhooks may keep the user from creating it until then.
+/// A CronJob whose first scheduled time is half an hour after the start: webhooks may keep the user from creating it
+/// until then.
 struct Lunch;
 
 impl Subject for Lunch {

@@ -5,8 +5,8 @@
 //! A request waits until there is something to answer (long polling), and also acknowledges what its sender has
 //! received. The active pod therefore knows when an entry has reached all other pods. It waits for that before it
 //! confirms the entry to the guest, but for a second at most, and only for pods that have polled recently. A pod that
-//! has just become active doesn't know these pods yet, so its first guests wait until the others have had time to poll. So
-//! do the guests of a pod that hasn't found out yet that it is active.
+//! has just become active doesn't know these pods yet, so its first guests wait until the others have had time to poll.
+//! So do the guests of a pod that hasn't found out yet that it is active.
 //!
 //! Data loss is possible in two cases: if all pods end at once, every entry is lost; and an entry that was confirmed
 //! after that second, or without standby pods, is lost if the active pod ends before another pod has polled it.

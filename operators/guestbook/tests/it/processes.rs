@@ -107,8 +107,8 @@ async fn a_guest_signs_and_takeovers_and_new_texts_lose_nothing() {
         assert!(text.contains(&format!("Served by <code>{first}</code>")), "{text}");
         eventually("a guest signs", async || sign(&service, "Ada").await).await;
 
-        // The process crashes: its pod isn't ready until it has been probed again, so a standby pod takes over, unless the
-        // process restarts and passes its probe before the operator sees it.
+        // The process crashes: its pod isn't ready until it has been probed again, so a standby pod takes over, unless
+        // the process restarts and passes its probe before the operator sees it.
         crash(&env, &first).await;
         eventually("the process restarts", async || restarts(&env.get::<Pod>(&first).await) == 1).await;
         let mut second = String::new();

@@ -367,8 +367,8 @@ async fn the_log_has_changes_with_both_values_once() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();
-    // While tracing knows a single subscriber, the thread that reaches a log statement first decides by its own whether anybody is interested, and
-    // the threads of other tests have none.
+    // While tracing knows a single subscriber, the thread that reaches a log statement first decides by its own whether
+    // anybody is interested, and the threads of other tests have none.
     let _others = [(); 2].map(|()| tracing::Dispatch::new(tracing_subscriber::registry()));
     let _guard = tracing::subscriber::set_default(subscriber);
     let (env, faults) = (env().await, Faults::new());

@@ -1,8 +1,7 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 //!
 //! The manifests, and the behaviour of the operator on the embedded cluster. `conformance` has the tests that every
-//! operator has to pass. Except in `browser`, `deployed`
-//! and `processes`, pods are simulated.
+//! operator has to pass. Except in `browser`, `deployed` and `processes`, pods are simulated.
 
 mod browser;
 mod conformance;

@@ -1,4 +1,5 @@
-//! A scenario for `PodSet`, version `app.example.com/v1alpha1`: `kubewright simulate` in this directory, or `cargo test simulation`.
+//! A scenario for `PodSet`, version `app.example.com/v1alpha1`: `kubewright simulate` in this directory, or
+//! `cargo test simulation`.
 
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::{

@@ -328,8 +328,8 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
     for path in after.owned(who) {
         prop_assert!(config.has(&path), "{path} should not be owned");
     }
-    // (b) Fields owned by others are unchanged, unless they are in a value that is replaced by one of another type: as in
-    // Kubernetes, only who owns that value itself is asked.
+    // (b) Fields owned by others are unchanged, unless they are in a value that is replaced by one of another type: as
+    // in Kubernetes, only who owns that value itself is asked.
     for path in before.others(who).filter(|_| !force) {
         let Some(was) = before.leaves.get(path) else { continue };
         let is = after.leaves.get(path);
@@ -419,7 +419,8 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
                 let after = State::of(kind, Some(&next));
                 check_apply(&before, &wanted, &after, &who, force)?;
                 // (c) A repeated apply changes nothing. An empty map or list of which nothing is left is null after the
-                // first, and comes back with the second; if the first apply owns nothing, ownership begins with the second.
+                // first, and comes back with the second; if the first apply owns nothing, ownership begins with the
+                // second.
                 if !after.owners.is_empty() && !wanted.leaves.values().any(is_empty) {
                     let again = apply(Some(&next), &config, &ctx(manager, force, 2 * second + 1)).unwrap();
                     prop_assert_eq!(&again, &next);

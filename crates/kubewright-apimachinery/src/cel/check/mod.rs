@@ -1,8 +1,8 @@
 //! The types of expressions, checked before they are evaluated
 //! (<https://github.com/google/cel-spec/blob/master/doc/langdef.md#gradual-type-checking>).
 //!
-//! What Kubernetes refuses is refused with its words. Where the checker can't tell a type, it accepts every use of it, so that
-//! nothing is refused that Kubernetes accepts, such as messages.
+//! What Kubernetes refuses is refused with its words. Where the checker can't tell a type, it accepts every use of it,
+//! so that nothing is refused that Kubernetes accepts, such as messages.
 
 mod environment;
 mod overloads;
@@ -89,8 +89,8 @@ struct Checker<'e, 't> {
     /// Macros that can't be expanded. If there are any, nothing else is reported, as in cel-go.
     syntax: Vec<(usize, String)>,
     errors: Vec<(usize, String)>,
-    /// Literals that are invalid as arguments, or whose elements have several types. They are only reported if nothing else is
-    /// wrong, as in cel-go.
+    /// Literals that are invalid as arguments, or whose elements have several types. They are only reported if nothing
+    /// else is wrong, as in cel-go.
     literals: Vec<(usize, String)>,
     /// How many calls of `format` enclose the current part. The elements of literals in them may have several types.
     templates: usize,
@@ -469,7 +469,8 @@ impl<'e> Checker<'e, '_> {
         (of, at)
     }
 
-    /// Returns the type of a macro's result, by the types of its target and of its first variable. Its variables are declared.
+    /// Returns the type of a macro's result, by the types of its target and of its first variable. Its variables are
+    /// declared.
     fn macro_result(&mut self, found: Macro, [range, first]: [&Type; 2], arguments: &'e [IdedExpr], at: usize) -> Type {
         let filter = match arguments {
             [filter, _] => Some(self.expression(filter).0),
@@ -524,7 +525,8 @@ impl<'e> Checker<'e, '_> {
         }
     }
 
-    /// Returns the type of what a comprehension with one variable iterates over: the items of a list, or the keys of a map.
+    /// Returns the type of what a comprehension with one variable iterates over: the items of a list, or the keys of a
+    /// map.
     fn item(&mut self, range: &Type, at: usize) -> Type {
         let [key, value] = self.entry(range, at);
         if matches!(range, Type::Map(_)) { key } else { value }
@@ -577,7 +579,8 @@ impl<'e> Checker<'e, '_> {
         (found, at)
     }
 
-    /// Returns the type of a macro's result by one iteration. Its parts that aren't in the text refer to the accumulator.
+    /// Returns the type of a macro's result by one iteration. Its parts that aren't in the text refer to the
+    /// accumulator.
     fn step(&mut self, step: &'e IdedExpr, at: usize) -> Type {
         let Expr::Call(call) = &step.expr else { return Type::Unknown };
         match (call.func_name.as_str(), call.args.as_slice()) {
@@ -617,8 +620,9 @@ impl<'e> Checker<'e, '_> {
     }
 }
 
-/// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression. As in cel-go, the first
-/// argument of `matches` has to be a regular expression even if `matches` isn't called as a method, although it is the text then.
+/// Returns whether a literal is valid as the first argument of a function: a time, a duration or a regular expression.
+/// As in cel-go, the first argument of `matches` has to be a regular expression even if `matches` isn't called as a
+/// method, although it is the text then.
 fn is_valid(function: &str, literal: &LiteralValue) -> bool {
     match (function, literal) {
         ("duration", LiteralValue::String(text)) => time::duration(text.inner()).is_some(),

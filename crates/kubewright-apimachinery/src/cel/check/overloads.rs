@@ -18,8 +18,9 @@ struct Signature {
 
 /// The signatures of the operators, and of functions and methods whose arguments are checked.
 ///
-/// Each line has names, and signatures: `f` for a function and `m` for a method, argument types, `->`, and the result. `_` is a type that
-/// isn't checked, and `A` and `B` are parameters. `*` in place of the arguments accepts any. Spaces separate types.
+/// Each line has names, and signatures: `f` for a function and `m` for a method, argument types, `->`, and the result.
+/// `_` is a type that isn't checked, and `A` and `B` are parameters. `*` in place of the arguments accepts any. Spaces
+/// separate types.
 const TABLE: &str = "\
 _+_: f int int -> int | f uint uint -> uint | f double double -> double | f string string -> string | f bytes bytes -> bytes \
  | f list(A) list(A) -> list(A) | f timestamp duration -> timestamp | f duration timestamp -> timestamp \

@@ -263,7 +263,8 @@ fn literals_are_checked_last() {
     assert!(why.contains("1:33: invalid duration argument"), "{why}");
 }
 
-/// Kubernetes makes a program of an expression only after its type is known to be right. The errors are those of 1.36.3.
+/// Kubernetes makes a program of an expression only after its type is known to be right. The errors are those of
+/// 1.36.3.
 #[test]
 fn literals_that_are_no_patterns_are_found() {
     let check = |text: &str, expect: Option<&str>| {

@@ -214,8 +214,8 @@ fn item_size(list: &Part<'_>) -> Span {
     }
 }
 
-/// Returns the size of a text in which one text is replaced by another: the least if the longest are replaced by the shortest, and the
-/// greatest the other way round.
+/// Returns the size of a text in which one text is replaced by another: the least if the longest are replaced by the
+/// shortest, and the greatest the other way round.
 fn replaced(text: Span, from: Span, to: Span) -> Span {
     let size = |text: u64, from: u64, to: u64, keeps: bool| match from {
         // An empty text is found around each character.

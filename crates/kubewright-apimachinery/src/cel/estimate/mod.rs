@@ -1,7 +1,7 @@
 //! The cost of an expression before it is evaluated, by the greatest sizes that the schema of its variables allows.
 //!
-//! The estimate is that of kube-apiserver (`cel-go/checker/cost.go`, `k8s.io/apiserver/pkg/cel/library/cost.go`), since it decides
-//! which rules may be stored.
+//! The estimate is that of kube-apiserver (`cel-go/checker/cost.go`, `k8s.io/apiserver/pkg/cel/library/cost.go`), since
+//! it decides which rules may be stored.
 
 mod function;
 mod span;
@@ -40,7 +40,8 @@ pub(crate) struct SizeLimits {
     pub(crate) entries: Option<Box<SizeLimits>>,
 }
 
-/// Returns the greatest cost of an expression in units. `limits` are those of `self` and `oldSelf`, whose types the environment declares.
+/// Returns the greatest cost of an expression in units. `limits` are those of `self` and `oldSelf`, whose types the
+/// environment declares.
 pub(crate) fn greatest_cost(tree: &IdedExpr, environment: &Environment, limits: &SizeLimits) -> u64 {
     Estimator { environment, root: limits, locals: Vec::new() }.part(tree).cost.max
 }
@@ -256,8 +257,8 @@ impl<'t, 'l> Estimator<'t, 'l> {
         Part { size, place: self.inside(operand.place), ..Part::new(cost, of) }
     }
 
-    /// Returns the place of the items of a value. As in cel-go, those of a value that the schema doesn't describe have the limits of
-    /// the whole object.
+    /// Returns the place of the items of a value. As in cel-go, those of a value that the schema doesn't describe have
+    /// the limits of the whole object.
     fn inside(&self, place: Place<'l>) -> Place<'l> {
         match place {
             Place::Outside => Place::At(self.root),

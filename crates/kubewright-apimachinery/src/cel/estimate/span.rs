@@ -1,6 +1,7 @@
 //! Ranges of costs and sizes.
 
-/// The least and the greatest cost in units, or size in characters, bytes, items or entries. What doesn't fit is the greatest number.
+/// The least and the greatest cost in units, or size in characters, bytes, items or entries. What doesn't fit is the
+/// greatest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cel) struct Span {
     pub(in crate::cel) min: u64,

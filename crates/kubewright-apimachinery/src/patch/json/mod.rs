@@ -2,9 +2,9 @@
 //! all or nothing.
 //!
 //! The `json-patch` crate isn't used, because the limits must be checked between operations and some results follow
-//! kube-apiserver instead of the RFC: an operation without a value is one with null, which an absent field equals, `1` and
-//! `1.0` are equal, a `replace` adds a field that is missing, only a `replace` changes the whole document, and indexes may be
-//! negative.
+//! kube-apiserver instead of the RFC: an operation without a value is one with null, which an absent field equals, `1`
+//! and `1.0` are equal, a `replace` adds a field that is missing, only a `replace` changes the whole document, and
+//! indexes may be negative.
 
 use std::{borrow::Cow, num::IntErrorKind};
 
@@ -140,7 +140,8 @@ enum Failure {
 }
 
 impl Failure {
-    /// Returns the error of an operation, with the beginnings of its messages about a place that is missing and one that is invalid.
+    /// Returns the error of an operation, with the beginnings of its messages about a place that is missing and one
+    /// that is invalid.
     fn of(self, missing: impl FnOnce() -> String, invalid: impl FnOnce() -> String) -> PatchError {
         match self {
             Self::Missing => rejected(format!("{}: missing value", missing())),
@@ -410,8 +411,8 @@ fn place(token: &str, length: usize) -> Result<usize, String> {
     existing(token, length.saturating_add(1))
 }
 
-/// Compares a value of the object with one of the patch, as Kubernetes does: `1.0` in the object is `1` in the patch, but not the other
-/// way about.
+/// Compares a value of the object with one of the patch, as Kubernetes does: `1.0` in the object is `1` in the patch,
+/// but not the other way about.
 fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         // Kubernetes' library compares the texts. That of the object is as Go writes it, without a fraction of zero.

@@ -9,12 +9,12 @@ use super::{
     merge_keys::{Field, Type},
 };
 
-/// Returns the strategic merge patch that turns one state of an object of a kind into another, as kubectl makes it: items of lists that
-/// Kubernetes merges by a key are added, changed and deleted one by one, and all other lists are replaced. It is an empty object if there is no
-/// difference. A null inside `to` can't be expressed, and is lost.
+/// Returns the strategic merge patch that turns one state of an object of a kind into another, as kubectl makes it:
+/// items of lists that Kubernetes merges by a key are added, changed and deleted one by one, and all other lists are
+/// replaced. It is an empty object if there is no difference. A null inside `to` can't be expressed, and is lost.
 ///
-/// The keys are those of the built-in kinds of Kubernetes 1.36. Objects of other kinds have none, and the API server doesn't accept strategic merge
-/// patches for custom resources.
+/// The keys are those of the built-in kinds of Kubernetes 1.36. Objects of other kinds have none, and the API server
+/// doesn't accept strategic merge patches for custom resources.
 pub fn diff(group: &str, version: &str, kind: &str, from: &Value, to: &Value) -> Value {
     let empty = Map::new();
     let [from, to] = [from, to].map(|state| state.as_object().unwrap_or(&empty));

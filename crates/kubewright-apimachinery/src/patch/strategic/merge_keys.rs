@@ -7,7 +7,8 @@ use std::{
 
 static BUILTIN: LazyLock<MergeKeys> = LazyLock::new(|| MergeKeys::parse(include_str!("../../../data/merge-keys.txt")));
 
-/// How the fields of built-in types are merged: the part of their Go declarations that a strategic merge patch depends on.
+/// How the fields of built-in types are merged: the part of their Go declarations that a strategic merge patch depends
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct MergeKeys {
     types: HashMap<&'static str, BTreeMap<&'static str, Field>>,

@@ -4,10 +4,9 @@
 //! Without patch markers in the schema it equals a merge patch: maps are merged, `null` deletes, all other values
 //! replace. Custom resources have no such markers; the API server rejects the patch for them (415).
 //!
-//! Directives modify a patch: `$patch: delete
-//! replace
-//! merge` in a map or a list item, `$retainKeys: [..]` beside the retained keys, and `$deleteFromPrimitiveList/<field>`
-//! and `$setElementOrder/<field>` beside the list that they apply to.
+//! Directives modify a patch: `$patch: delete replace merge` in a map or a list item, `$retainKeys: [..]` beside the
+//! retained keys, and `$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>` beside the list that they apply
+//! to.
 
 mod diff;
 mod merge_keys;
@@ -28,8 +27,8 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// Returns the patched document. `node` is the schema of the document.
 ///
 /// # Errors
-/// Returns [`PatchError::Malformed`] for directives of a wrong type, [`PatchError::Unknown`] if the patch contradicts the
-/// schema, and [`PatchError::Rejected`] if it contradicts itself or contains lists of lists.
+/// Returns [`PatchError::Malformed`] for directives of a wrong type, [`PatchError::Unknown`] if the patch contradicts
+/// the schema, and [`PatchError::Rejected`] if it contradicts itself or contains lists of lists.
 pub fn apply(node: Node<'_>, doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else {
         let kind = match patch {
@@ -199,8 +198,8 @@ fn merge_field(
     Ok(())
 }
 
-/// Returns a value of a patch that there is nothing to merge with: as it is, but without nulls and directives. `None` if it is a directive itself. Items with
-/// equal keys are kept.
+/// Returns a value of a patch that there is nothing to merge with: as it is, but without nulls and directives. `None`
+/// if it is a directive itself. Items with equal keys are kept.
 fn added(value: &Value) -> Option<Value> {
     Some(match value {
         Value::Object(map) if map.contains_key(PATCH) => return None,

@@ -25,8 +25,9 @@ const PER_SCHEMA: u64 = 100_000_000;
 /// The number of rules that are named if all together cost too much.
 const NAMED: usize = 4;
 
-/// Returns errors for the rules of a CRD's schema: those that can't be parsed, whose types are wrong, that use `oldSelf` where values
-/// have no counterpart, or that may cost too much. The causes' fields begin with the path of the schema, `at`, and `openAPIV3Schema`.
+/// Returns errors for the rules of a CRD's schema: those that can't be parsed, whose types are wrong, that use
+/// `oldSelf` where values have no counterpart, or that may cost too much. The causes' fields begin with the path of the
+/// schema, `at`, and `openAPIV3Schema`.
 ///
 /// A schema that is stored already, `is_known`, may have rules that cost too much by themselves.
 pub fn check(schema: &Schema, at: &str, is_known: bool) -> Vec<Cause> {

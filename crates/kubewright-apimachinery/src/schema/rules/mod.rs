@@ -1,5 +1,4 @@
-//! `x-kubernetes-validations`: the validation rules of custom resources, in CEL
-//! ([validation
+//! `x-kubernetes-validations`: the validation rules of custom resources, in CEL ([validation
 //! rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules)).
 //!
 //! Lists of type set or map are compared in order. Rules inside `anyOf`, `oneOf` and `not` are ignored, as are those in
@@ -61,7 +60,8 @@ pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vio
     Violations { causes: causes(errors), unchanged: causes(unchanged) }
 }
 
-/// Returns the rules that the default of a schema violates, before nested defaults are set. All defaults of a schema share a budget.
+/// Returns the rules that the default of a schema violates, before nested defaults are set. All defaults of a schema
+/// share a budget.
 pub(super) fn check_default(node: Node<'_>, value: &Value, budget: &mut Budget) -> Vec<Cause> {
     let left = std::mem::replace(budget, Budget::spent());
     let mut validator = Validator { violations: Vec::new(), budget: left, pace: Pace::steady() };

@@ -1,5 +1,4 @@
-//! The greatest sizes of values by their schema, for the costs of rules
-//! (`k8s.io/apiserver/pkg/cel/common/schemas.go`).
+//! The greatest sizes of values by their schema, for the costs of rules (`k8s.io/apiserver/pkg/cel/common/schemas.go`).
 //!
 //! What has no limit of its own is limited by the length of a request.
 

@@ -350,7 +350,8 @@ fn calls_are_charged_by_sizes() {
     }
 }
 
-/// Rules for which Kubernetes 1.36.3 has another answer: it also checks literals, and knows a syntax that the parser doesn't.
+/// Rules for which Kubernetes 1.36.3 has another answer: it also checks literals, and knows a syntax that the parser
+/// doesn't.
 const KNOWN: [&str; 6] = [
     "self.name.matches('[') ",
     "'x'.matches('[')",
@@ -360,8 +361,8 @@ const KNOWN: [&str; 6] = [
     "self.`x-y` == 1",
 ];
 
-/// `recorded-1.36.3.json` has the answers of a real API server to CRDs with these rules on `spec`. Errors about estimated costs are
-/// left out, and the generated names of object types replaced.
+/// `recorded-1.36.3.json` has the answers of a real API server to CRDs with these rules on `spec`. Errors about
+/// estimated costs are left out, and the generated names of object types replaced.
 #[test]
 fn rules_have_the_types_that_kubernetes_gives_them() {
     let recorded: Value = serde_json::from_str(include_str!("recorded-1.36.3.json")).expect("a recording");

@@ -131,8 +131,8 @@ fn to_metadata(metadata: &Value) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(names.collect()) })
 }
 
-/// Returns whether a field can be selected by its own name, although the name is also escaped: a reserved word that isn't a token of
-/// the language.
+/// Returns whether a field can be selected by its own name, although the name is also escaped: a reserved word that
+/// isn't a token of the language.
 pub(super) fn is_alias(name: &str) -> bool {
     RESERVED.contains(&name) && !matches!(name, "true" | "false" | "null" | "in")
 }

@@ -2,9 +2,8 @@
 
 use super::{Place, unsupported};
 
-/// Returns whether a path refers to a field of the schema
-/// (`ValidFieldPath` in `apiextensions-apiserver/pkg/apiserver/schema/cel`). It isn't checked if the schema isn't
-/// structural.
+/// Returns whether a path refers to a field of the schema (`ValidFieldPath` in
+/// `apiextensions-apiserver/pkg/apiserver/schema/cel`). It isn't checked if the schema isn't structural.
 pub(super) fn is_valid(place: &Place<'_>, path: &str) -> bool {
     if unsupported::find(place).is_some() {
         return true;

@@ -121,8 +121,8 @@ fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Returns whether `anyOf` expresses "integer or string", in which types are therefore allowed, whether or not the schema
-/// has the marker of such values.
+/// Returns whether `anyOf` expresses "integer or string", in which types are therefore allowed, whether or not the
+/// schema has the marker of such values.
 fn is_int_or_string(place: &Place<'_>) -> bool {
     let spelled_out = json!([{"type": "integer"}, {"type": "string"}]);
     place.document.get("anyOf") == Some(&spelled_out)
@@ -177,8 +177,8 @@ fn value_check(place: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks that what a schema inside a junctor of the root constrains is specified by `structure`, the schema of the same
-/// values. As in Kubernetes, junctors further inside aren't checked (`validateStructuralCompleteness` in
+/// Checks that what a schema inside a junctor of the root constrains is specified by `structure`, the schema of the
+/// same values. As in Kubernetes, junctors further inside aren't checked (`validateStructuralCompleteness` in
 /// `apiextensions-apiserver`).
 fn completeness(place: &Place<'_>, structure: &Place<'_>, causes: &mut Vec<Cause>) {
     let is_root = place.path == structure.path;

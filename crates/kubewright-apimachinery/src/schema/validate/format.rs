@@ -1,5 +1,5 @@
-//! The string formats that kube-apiserver validates
-//! (<https://github.com/kubernetes/apiextensions-apiserver>). Other formats are ignored.
+//! The string formats that kube-apiserver validates (<https://github.com/kubernetes/apiextensions-apiserver>). Other
+//! formats are ignored.
 
 use std::{net::Ipv6Addr, sync::LazyLock};
 
@@ -83,8 +83,8 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && time_fits && fraction.is_none_or(is_digits) && zone_fits
 }
 
-/// Checks a duration in Go's notation, `1h30m`, or one that contains a number and a unit in words, `2 days`. As in Kubernetes, what is
-/// around those doesn't matter.
+/// Checks a duration in Go's notation, `1h30m`, or one that contains a number and a unit in words, `2 days`. As in
+/// Kubernetes, what is around those doesn't matter.
 fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 19] = [
         "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d", "day", "w",
@@ -174,8 +174,8 @@ fn is_mac(text: &str) -> bool {
     matches!(bytes, 6 | 8 | 20) && groups.iter().all(|group| group.len() == digits && is_hex(group))
 }
 
-/// Checks a host name: one label, in which a dash may follow the first character, or labels with dashes inside and a last one of at least
-/// two letters.
+/// Checks a host name: one label, in which a dash may follow the first character, or labels with dashes inside and a
+/// last one of at least two letters.
 fn is_hostname(text: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
         const CHAR: &str = r"a-zA-Z0-9\p{S}\p{L}";

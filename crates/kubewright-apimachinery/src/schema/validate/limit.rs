@@ -74,8 +74,8 @@ fn check_text(schema: &Schema, text: &str, path: &FieldPath<'_>, causes: &mut Ve
         let why = format!("{path} in body {why}");
         causes.push(Cause::new(reason, path.to_string(), invalid(&text.into(), &why)));
     };
-    // Of the length and the pattern, only the first violation is reported. Lengths are in characters. A string never has more
-    // characters than bytes.
+    // Of the length and the pattern, only the first violation is reported. Lengths are in characters. A string never
+    // has more characters than bytes.
     let length = || text.chars().count() as u64;
     if let Some(max) = max_length.filter(|max| text.len() as u64 > *max && length() > *max) {
         let bytes = if max == 1 { "byte" } else { "bytes" };

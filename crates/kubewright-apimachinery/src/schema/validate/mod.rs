@@ -170,8 +170,8 @@ impl Validator {
     }
 }
 
-/// Returns the number of checks that apply to a value, as kube-openapi counts them: those for its own type, and those that the schema
-/// asks for. A type that doesn't fit counts less.
+/// Returns the number of checks that apply to a value, as kube-openapi counts them: those for its own type, and those
+/// that the schema asks for. A type that doesn't fit counts less.
 fn applied(schema: &Schema, value: &Value, fits: bool) -> usize {
     let by_value = match value {
         Value::Null => return usize::from(fits),

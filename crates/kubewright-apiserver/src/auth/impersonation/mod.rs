@@ -33,8 +33,8 @@ const NODES: &str = "system:nodes";
 /// The maximum number of users whose last mode is remembered.
 const REMEMBERED: usize = 1024;
 
-/// The mode by which each user last impersonated another one; `None` is the verb `impersonate`. It is tried first, and if all modes
-/// refuse, the response has its refusal.
+/// The mode by which each user last impersonated another one; `None` is the verb `impersonate`. It is tried first, and
+/// if all modes refuse, the response has its refusal.
 #[derive(Debug, Default)]
 pub(super) struct LastModes(Mutex<HashMap<String, Option<Mode>>>);
 
@@ -60,8 +60,8 @@ pub(crate) struct Impersonated {
     pub(crate) constraint: Option<&'static str>,
 }
 
-/// Returns the user that the headers of a request name, if the authenticated user may impersonate that user, and `None` without such
-/// headers.
+/// Returns the user that the headers of a request name, if the authenticated user may impersonate that user, and `None`
+/// without such headers.
 ///
 /// # Errors
 /// Returns 403 if the impersonation is not allowed, and 400 for headers without a user.
@@ -161,7 +161,8 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     }
 }
 
-/// Returns the attributes of all requests that must be allowed in order to impersonate a user with the verb `impersonate`.
+/// Returns the attributes of all requests that must be allowed in order to impersonate a user with the verb
+/// `impersonate`.
 fn required(user: &UserInfo) -> Vec<Attributes> {
     let impersonate = |group: &str, resource: &str, name: &str| Attributes {
         verb: "impersonate".into(),

@@ -56,8 +56,8 @@ impl fmt::Debug for Issuer {
     }
 }
 
-/// Returns a token of 256 random bits in hexadecimal, or `None` if the operating system fails to generate them. Secrets come
-/// from the operating system, even in a seeded simulation.
+/// Returns a token of 256 random bits in hexadecimal, or `None` if the operating system fails to generate them. Secrets
+/// come from the operating system, even in a seeded simulation.
 pub(crate) fn secret() -> Option<String> {
     let bytes: [u8; 32] = generate(&SystemRandom::new()).ok()?.expose();
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

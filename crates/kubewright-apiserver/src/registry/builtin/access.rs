@@ -279,8 +279,8 @@ fn binding(object: &Value) -> Binding {
     described_binding(text(object, "/metadata/namespace"), text(object, "/metadata/name"), role, subjects)
 }
 
-/// Returns a binding of a role, which is given by kind and name, to subjects, which are given by kind, namespace and name. The binding
-/// has a namespace unless it is for the whole cluster.
+/// Returns a binding of a role, which is given by kind and name, to subjects, which are given by kind, namespace and
+/// name. The binding has a namespace unless it is for the whole cluster.
 pub(super) fn described_binding<'a>(
     namespace: &str,
     name: &str,

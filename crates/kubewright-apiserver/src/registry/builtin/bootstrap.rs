@@ -47,7 +47,8 @@ impl BootstrapObject {
     }
 }
 
-/// Returns the objects that a new server stores. `range` is that of the addresses of services. `has_metrics` adds those of resource metrics.
+/// Returns the objects that a new server stores. `range` is that of the addresses of services. `has_metrics` adds those
+/// of resource metrics.
 pub(crate) fn bootstrap_objects(range: ServiceRange, has_metrics: bool) -> Vec<BootstrapObject> {
     let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
     let priorities = priority::system_classes().map(|class| ("scheduling.k8s.io", "priorityclasses", class));

@@ -109,7 +109,8 @@ const REGISTRY_PATHS: &[(Kind, &str)] = &[
     (("networking.k8s.io", "ingresses"), "ingress"),
 ];
 
-/// The groups whose kinds Kubernetes doesn't validate by the rules of the core group, which requires a domain in the names of finalizers.
+/// The groups whose kinds Kubernetes doesn't validate by the rules of the core group, which requires a domain in the
+/// names of finalizers.
 const UNQUALIFIED_FINALIZERS: [&str; 6] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",

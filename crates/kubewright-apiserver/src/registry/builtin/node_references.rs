@@ -33,10 +33,11 @@ pub(super) enum Kind {
 
 type Reference = (Kind, Key);
 
-/// What the pods of each node refer to, and the Secrets of persistent volumes. Nothing is kept until it is [enabled](Self::enable).
+/// What the pods of each node refer to, and the Secrets of persistent volumes. Nothing is kept until it is
+/// [enabled](Self::enable).
 ///
-/// Each object that pods of a node refer to is kept once, with the number of these pods: usually few for any number of pods,
-/// and never more than the pods contain.
+/// Each object that pods of a node refer to is kept once, with the number of these pods: usually few for any number of
+/// pods, and never more than the pods contain.
 #[derive(Debug, Default)]
 pub(crate) struct NodeReferences {
     is_enabled: AtomicBool,
@@ -131,7 +132,8 @@ impl NodeReferences {
     }
 }
 
-/// Returns whether an update of a pod can't have changed its references: ephemeral containers and names of claims are added only.
+/// Returns whether an update of a pod can't have changed its references: ephemeral containers and names of claims are
+/// added only.
 fn has_same_references(before: &Value, after: &Value) -> bool {
     let same = |place: &str| pointer::get(before, place) == pointer::get(after, place);
     list(before, "/spec/ephemeralContainers").len() == list(after, "/spec/ephemeralContainers").len()
@@ -140,8 +142,8 @@ fn has_same_references(before: &Value, after: &Value) -> bool {
             .all(same)
 }
 
-/// Returns the node of a pod, and what the pod refers to; `None` if it has no node. A node must not get access to anything
-/// by the mirror pods that it creates.
+/// Returns the node of a pod, and what the pod refers to; `None` if it has no node. A node must not get access to
+/// anything by the mirror pods that it creates.
 fn references_of(pod: &Value) -> Option<(&str, BTreeSet<Reference>)> {
     let (namespace, spec) = (text(pod, "/metadata/namespace"), &pod["spec"]);
     let node = spec["nodeName"].as_str().filter(|node| !node.is_empty())?;

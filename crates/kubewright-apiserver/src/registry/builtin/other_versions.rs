@@ -1,5 +1,5 @@
-//! The versions of kinds that Kubernetes decodes besides the one that a path serves; most of them it serves no longer. An object in one of
-//! them is refused with another error than one in an unknown version.
+//! The versions of kinds that Kubernetes decodes besides the one that a path serves; most of them it serves no longer.
+//! An object in one of them is refused with another error than one in an unknown version.
 
 /// The versions, each with the kinds that have it.
 const VERSIONS: &[(&str, &[&str])] = &[

@@ -2,7 +2,8 @@
 
 use rustls::pki_types::pem::{self, SectionKind};
 
-/// Returns the sections with their contents, up to the first one that is malformed. Those of unknown kinds are left out.
+/// Returns the sections with their contents, up to the first one that is malformed. Those of unknown kinds are left
+/// out.
 pub(super) fn sections(mut text: &[u8]) -> Vec<(SectionKind, Vec<u8>)> {
     let mut sections = Vec::new();
     while let Ok(Some(section)) = pem::from_buf(&mut text) {

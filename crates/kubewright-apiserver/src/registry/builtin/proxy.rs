@@ -1,4 +1,5 @@
-//! The backends of `pods/proxy`, `services/proxy` and `nodes/proxy`, and the subresources of nodes that stand for their kubelets.
+//! The backends of `pods/proxy`, `services/proxy` and `nodes/proxy`, and the subresources of nodes that stand for their
+//! kubelets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -49,8 +50,8 @@ fn node(store: &Store, kubelets: &Kubelets, key: &Key, port: &str, tls: bool) ->
     Ok(Backend::Host(kubelet.host, number(port)?, tls))
 }
 
-/// Returns the subresources of a node of which one must be allowed for a request to its kubelet, by the beginning of the path
-/// (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
+/// Returns the subresources of a node of which one must be allowed for a request to its kubelet, by the beginning of
+/// the path (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/>).
 pub(crate) fn kubelet_subresources(beginning: &str) -> &'static [&'static str] {
     match beginning {
         "stats" => &["stats"],

@@ -1,8 +1,8 @@
 //! `metrics.k8s.io`: what nodes and pods use, as metrics-server answers it
 //! (<https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/>).
 //!
-//! The objects are derived from stored nodes and pods at each request. What is measured comes from a source outside of the
-//! server, such as a node; without one, the group isn't served.
+//! The objects are derived from stored nodes and pods at each request. What is measured comes from a source outside of
+//! the server, such as a node; without one, the group isn't served.
 
 use std::{
     fmt::Debug,
@@ -238,8 +238,8 @@ impl Strategy for MetricsStrategy {
     }
 }
 
-/// Returns the fields that both kinds have. As metrics-server does it, the object is created at the time of the request and
-/// has the labels of what it measures.
+/// Returns the fields that both kinds have. As metrics-server does it, the object is created at the time of the request
+/// and has the labels of what it measures.
 fn metrics<T>(kind: &str, object: &Value, measured: &Measurement<T>, now: Timestamp) -> Value {
     let mut metadata = json!({"name": object["metadata"]["name"], "creationTimestamp": meta::time(now)});
     for field in ["namespace", "labels"] {

@@ -1,6 +1,6 @@
 //! The selectors of access reviews: those of the list or watch that a review asks about
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/>). The roles don't depend on them; what nodes may do depends on
-//! fields.
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/>). The roles don't depend on them; what
+//! nodes may do depends on fields.
 
 use kubewright_apimachinery::{
     name,

@@ -1,17 +1,18 @@
 //! The default roles and their bindings
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings>).
 //!
-//! `data/default-roles.txt` contains those of a real cluster, as `tests/data/default-objects.py` recorded them. Each is a line with its
-//! kind and name, followed by those of its rules or subjects:
+//! `data/default-roles.txt` contains those of a real cluster, as `tests/data/default-objects.py` recorded them. Each is
+//! a line with its kind and name, followed by those of its rules or subjects:
 //!
-//! * `ClusterRole NAME`, with `part-of=NAME` if its rules are aggregated into another role, or `aggregated` if it has the
-//!   rules of others; `Role NAMESPACE/NAME`.
-//! * A rule: verbs, groups (`core` is the one without a name), resources and possibly names of objects; or verbs and paths.
+//! * `ClusterRole NAME`, with `part-of=NAME` if its rules are aggregated into another role, or `aggregated` if it has
+//!   the rules of others; `Role NAMESPACE/NAME`.
+//! * A rule: verbs, groups (`core` is the one without a name), resources and possibly names of objects; or verbs and
+//!   paths.
 //! * `ClusterRoleBinding NAME ROLE` and `RoleBinding NAMESPACE/NAME ROLE`, whose role has the same scope.
 //! * A subject: `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`.
 //!
-//! There are many of them, and hardly any is ever read. They are therefore written as text, with their owners, and parsed on
-//! demand: a value would take ten times the memory, and more time at the start than everything else.
+//! There are many of them, and hardly any is ever read. They are therefore written as text, with their owners, and
+//! parsed on demand: a value would take ten times the memory, and more time at the start than everything else.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ use crate::{
 
 const TABLE: &str = include_str!("../../../data/default-roles.txt");
 
-/// What the role that reads resource metrics adds to others. Its object has other labels, and is [stored](super::resource_metrics::reader_role) before.
+/// What the role that reads resource metrics adds to others. Its object has other labels, and is
+/// [stored](super::resource_metrics::reader_role) before.
 const METRICS_READER: &str = "\
 ClusterRole system:aggregated-metrics-reader part-of=admin part-of=edit part-of=view
 get,list,watch metrics.k8s.io pods,nodes";
@@ -49,8 +51,8 @@ const KINDS: [(&str, &str); 4] = [
     ("RoleBinding", "rolebindings"),
 ];
 
-/// Adds the default roles and bindings that don't exist to a store and to the index of an authorizer. With resource metrics, the role that reads
-/// them exists, and those that aggregate it have its rules.
+/// Adds the default roles and bindings that don't exist to a store and to the index of an authorizer. With resource
+/// metrics, the role that reads them exists, and those that aggregate it have its rules.
 ///
 /// # Errors
 /// Returns the errors of the store.
@@ -154,8 +156,8 @@ impl Entry<'_> {
         std::iter::once((BOOTSTRAPPING.0.to_owned(), BOOTSTRAPPING.1)).chain(aggregation)
     }
 
-    /// Returns the lines of the rules of a role. Those of an aggregated role are what the controller of such roles writes: the rules of
-    /// its parts, by name, each once.
+    /// Returns the lines of the rules of a role. Those of an aggregated role are what the controller of such roles
+    /// writes: the rules of its parts, by name, each once.
     fn rules<'a>(&'a self, all: &'a [Entry<'a>]) -> Vec<&'a str> {
         if !self.is_aggregated() {
             return self.lines.clone();

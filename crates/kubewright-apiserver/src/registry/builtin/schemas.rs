@@ -1,8 +1,8 @@
 //! The schemas of the built-in kinds: the table of types in the form that field ownership, strategic merge and OpenAPI
 //! documents read.
 //!
-//! All servers of a process share one table, whose entries are built on first use. Descriptions, enumerated values and defaults,
-//! which only OpenAPI documents contain, are added by [`published`].
+//! All servers of a process share one table, whose entries are built on first use. Descriptions, enumerated values and
+//! defaults, which only OpenAPI documents contain, are added by [`published`].
 
 use std::{
     collections::BTreeMap,
@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use super::types::{TYPES, collect};
 use crate::object_type::types;
 
-/// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`. All of them take
-/// 5 MB; a server needs few.
+/// Returns the shared table of all built-in types by OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`. All of them
+/// take 5 MB; a server needs few.
 pub fn definitions() -> Arc<Definitions> {
     static TABLE: LazyLock<Arc<Definitions>> =
         LazyLock::new(|| Arc::new(Definitions::lazy(types().named().filter_map(|(_, ty)| ty.name()), build)));
@@ -213,8 +213,8 @@ impl Builder {
         }
     }
 
-    /// Returns the default that OpenAPI documents show for a value that isn't a pointer: the zero value, unless Go omits
-    /// it.
+    /// Returns the default that OpenAPI documents show for a value that isn't a pointer: the zero value, unless Go
+    /// omits it.
     fn zero(&self, id: TypeId, omits_empty: bool) -> Option<Value> {
         match self.types.get(id).shape() {
             Shape::String if !omits_empty => Some("".into()),

@@ -13,7 +13,8 @@ use rustls::{
 
 use super::pem_sections::{label, sections};
 
-/// Returns why a certificate and a key, both in PEM, can't be used together; `None` if they can, or if this server can't read the key.
+/// Returns why a certificate and a key, both in PEM, can't be used together; `None` if they can, or if this server
+/// can't read the key.
 pub(super) fn problem(certificate: &[u8], key: &[u8]) -> Option<String> {
     let read = read_certificate(certificate).and_then(|certificate| Ok((certificate, read_key(key)?)));
     match read {

@@ -16,7 +16,8 @@ const LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes
 pub(crate) struct NodeTopology(RwLock<BTreeMap<String, Map<String, Value>>>);
 
 impl NodeTopology {
-    /// Sets the labels of a node on a pod, or on its binding, instead of those that it has. A node that doesn't exist has none.
+    /// Sets the labels of a node on a pod, or on its binding, instead of those that it has. A node that doesn't exist
+    /// has none.
     pub(in crate::registry::builtin) fn label(&self, object: &mut Value, node: &str) {
         if let Some(labels) = self.0.read().get(node) {
             within(object, "metadata", |metadata| {

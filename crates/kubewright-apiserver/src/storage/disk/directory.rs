@@ -98,8 +98,8 @@ impl Directory {
         Ok(files)
     }
 
-    /// Removes the files that newer ones replace: snapshots and logs of earlier revisions than that of the latest snapshot,
-    /// and files that were never completed.
+    /// Removes the files that newer ones replace: snapshots and logs of earlier revisions than that of the latest
+    /// snapshot, and files that were never completed.
     pub(super) fn remove_replaced(&self, snapshot: u64) {
         let remove = |path: &Path| {
             if let Err(error) = fs::remove_file(path) {
@@ -115,7 +115,8 @@ impl Directory {
         }
     }
 
-    /// Creates a file with its first line, which `write` continues. It gets its name when it is complete and on the disk.
+    /// Creates a file with its first line, which `write` continues. It gets its name when it is complete and on the
+    /// disk.
     pub(super) fn create<T>(
         &self,
         kind: FileKind,

@@ -93,8 +93,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The error of a change that can't be recorded. The change isn't made, except when only its way to the disk has failed:
-/// then the outcome is unknown.
+/// The error of a change that can't be recorded. The change isn't made, except when only its way to the disk has
+/// failed: then the outcome is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the change can't be stored: failed to {action} {}: {error}", path.display())]
 pub(crate) struct WriteError {

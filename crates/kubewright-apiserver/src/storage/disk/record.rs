@@ -1,9 +1,9 @@
 //! The form of files: a line that names format and content, followed by records with digests.
 //!
 //! A record is a header of 16 bytes and a body. The header contains the length of the body (four bytes, little endian),
-//! the first eight bytes of the body's SHA-256 digest, and the first four of the digest of these twelve bytes, so that a
-//! wrong length is told from a record whose end is missing. A body ends with a line feed, so that its last byte is never
-//! zero.
+//! the first eight bytes of the body's SHA-256 digest, and the first four of the digest of these twelve bytes, so that
+//! a wrong length is told from a record whose end is missing. A body ends with a line feed, so that its last byte is
+//! never zero.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,8 @@ use crate::storage::{ChangeKind, Key};
 pub(super) const FORMAT: u64 = 1;
 /// The size of a record's header.
 pub(super) const HEADER: usize = 16;
-/// The maximum length of a body. Objects have at most 1.5 MiB, but their stored form can be longer than what was limited.
+/// The maximum length of a body. Objects have at most 1.5 MiB, but their stored form can be longer than what was
+/// limited.
 const MAX_BODY: usize = 64 << 20;
 /// The maximum length of the first line of a file.
 const MAX_LINE: usize = 80;
@@ -213,7 +214,8 @@ pub(super) enum Found<'a> {
     Record(Record<'a>),
     /// The end of the file.
     End,
-    /// The beginning of a record that was never completed: the file ends in it, or has only zeros from some place in it.
+    /// The beginning of a record that was never completed: the file ends in it, or has only zeros from some place in
+    /// it.
     Torn,
     /// Something else.
     Damaged(&'static str),
@@ -274,8 +276,8 @@ impl<R: Read> Reader<R> {
         (&mut self.source).take(length as u64).read_to_end(&mut self.buffer)
     }
 
-    /// Returns [`Found::Torn`] if the damaged record in the buffer ends with a zero and only zeros follow: a file system
-    /// may have extended the file before the machine failed, without its content.
+    /// Returns [`Found::Torn`] if the damaged record in the buffer ends with a zero and only zeros follow: a file
+    /// system may have extended the file before the machine failed, without its content.
     fn zeros_or(&mut self, expected: &'static str) -> io::Result<Found<'static>> {
         let mut zeros = self.buffer.last() == Some(&0);
         let mut block = [0; 4096];

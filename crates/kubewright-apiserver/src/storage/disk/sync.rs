@@ -24,8 +24,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// A change is answered when the operating system has it, and brought to the disk every second. If the machine fails,
-    /// the changes of about the last second are lost; no resource version is used twice even then.
+    /// A change is answered when the operating system has it, and brought to the disk every second. If the machine
+    /// fails, the changes of about the last second are lost; no resource version is used twice even then.
     #[default]
     Process,
     /// A change is answered when it is on the disk (`fsync`), as by etcd. Concurrent changes share one `fsync`.

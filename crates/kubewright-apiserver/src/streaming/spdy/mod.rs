@@ -1,4 +1,5 @@
-//! SPDY/3.1, which `kubectl` multiplexes streams with: on an upgraded connection, or in a WebSocket. This server is itself the client of kubelets.
+//! SPDY/3.1, which `kubectl` multiplexes streams with: on an upgraded connection, or in a WebSocket. This server is
+//! itself the client of kubelets.
 //!
 //! Only clients open streams. As in `github.com/moby/spdystream`, there is no flow control per stream.
 
@@ -107,8 +108,8 @@ pub(super) struct Stream {
     pub(super) guard: DropGuard,
 }
 
-/// Serves a connection until the work is done and all frames are sent, or until the client disconnects. The work gets the
-/// streams through the other end of `opened`, and sends through the other end of `frames`.
+/// Serves a connection until the work is done and all frames are sent, or until the client disconnects. The work gets
+/// the streams through the other end of `opened`, and sends through the other end of `frames`.
 pub(super) async fn serve(
     connection: impl AsyncRead + AsyncWrite,
     opened: mpsc::Sender<Stream>,
@@ -133,8 +134,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Opens streams on a connection to a server, and returns what the work with them returns. When the server ends the connection, their input
-/// ends.
+/// Opens streams on a connection to a server, and returns what the work with them returns. When the server ends the
+/// connection, their input ends.
 pub(super) async fn open<F: Future>(
     connection: impl AsyncRead + AsyncWrite,
     headers: Vec<Headers>,

@@ -1,8 +1,9 @@
 //! The recorded answers of a real API server, compared with those of this one.
 //!
-//! `tests/corpus` contains the requests and answers, `scenarios` there sequences of requests, and `known/<file>.txt` and
-//! `scenarios/known/<file>.txt` list the cases that are answered otherwise, in paragraphs with the reason. The lists only shrink: a case that no longer differs must be removed. With
-//! `KUBEWRIGHT_GENERATE=1`, the test writes the lists, and sorts new cases by what differs.
+//! `tests/corpus` contains the requests and answers, `scenarios` there sequences of requests, and `known/<file>.txt`
+//! and `scenarios/known/<file>.txt` list the cases that are answered otherwise, in paragraphs with the reason. The
+//! lists only shrink: a case that no longer differs must be removed. With `KUBEWRIGHT_GENERATE=1`, the test writes the
+//! lists, and sorts new cases by what differs.
 
 mod known;
 mod scenarios;

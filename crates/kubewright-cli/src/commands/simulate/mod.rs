@@ -247,7 +247,8 @@ struct Scenario {
     test: String,
 }
 
-/// Returns the scenarios of a package, or the one with a name. Cargo builds the tests, with its progress on standard error.
+/// Returns the scenarios of a package, or the one with a name. Cargo builds the tests, with its progress on standard
+/// error.
 fn scenarios(package: &Package, name: Option<&str>) -> Result<Vec<Scenario>> {
     let mut list = cargo(&package.folder);
     list.args(["test", "--quiet", "--package", &package.name, "--tests", "--", "--list", TEST])

@@ -177,8 +177,8 @@ impl Client {
         Ok(value)
     }
 
-    /// Requests a token for the repository, and for that of mounts. A registry may refuse a token for both because of the
-    /// other repository; then blobs are not mounted.
+    /// Requests a token for the repository, and for that of mounts. A registry may refuse a token for both because of
+    /// the other repository; then blobs are not mounted.
     async fn token(
         &self,
         realm: &str,

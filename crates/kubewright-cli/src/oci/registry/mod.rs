@@ -139,8 +139,8 @@ pub(crate) struct PushOptions<'a> {
     pub(crate) uploads: UploadOptions,
 }
 
-/// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged. With a
-/// key, the manifests of the platforms and that of the image are signed at last.
+/// Pushes an image and its referrers. Blobs that already exist are not sent. The manifest of the image is tagged. With
+/// a key, the manifests of the platforms and that of the image are signed at last.
 pub(crate) async fn push(
     layout: &Layout,
     reference: &Reference,

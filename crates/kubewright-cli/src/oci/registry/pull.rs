@@ -36,7 +36,8 @@ enum Document {
     Image { config: Descriptor, layers: Vec<Descriptor> },
 }
 
-/// Pulls an image, and checks the digests of all its parts. Of an index, the image for `linux/amd64` is pulled, or else the first.
+/// Pulls an image, and checks the digests of all its parts. Of an index, the image for `linux/amd64` is pulled, or else
+/// the first.
 pub(crate) async fn pull(
     reference: &Reference,
     credentials: Option<Credentials>,

@@ -1,4 +1,5 @@
-//! A registry for tests that follows distribution-spec, checks digests, and issues tokens. Tests of the command use this file, too.
+//! A registry for tests that follows distribution-spec, checks digests, and issues tokens. Tests of the command use
+//! this file, too.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -21,8 +21,8 @@ const ATTEMPTS: u32 = 5;
 /// The sizes and times of uploads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UploadOptions {
-    /// The size of a chunk in bytes, unless the registry asks for larger ones. A blob that isn't larger is uploaded in one
-    /// request.
+    /// The size of a chunk in bytes, unless the registry asks for larger ones. A blob that isn't larger is uploaded in
+    /// one request.
     pub(crate) chunk: usize,
     /// The time before a chunk is sent again. It doubles with each failure.
     pub(crate) delay: Duration,
@@ -104,8 +104,8 @@ impl Pusher<'_> {
         self.stored(&response, digest)
     }
 
-    /// Sends a blob in chunks, and returns the URL to close the upload at. After a failure, the upload goes on with what
-    /// the registry has not received.
+    /// Sends a blob in chunks, and returns the URL to close the upload at. After a failure, the upload goes on with
+    /// what the registry has not received.
     async fn chunks(
         &mut self,
         mut location: String,
@@ -179,8 +179,8 @@ impl Pusher<'_> {
         Ok(())
     }
 
-    /// Returns a response of success, or the reason of a failure after which the request may be repeated. Other failures
-    /// are errors.
+    /// Returns a response of success, or the reason of a failure after which the request may be repeated. Other
+    /// failures are errors.
     fn temporary(
         &self,
         response: Result<Response, RegistryError>,

@@ -1,4 +1,5 @@
-//! Private keys that cosign encrypted: a JSON document with a secret box of NaCl, whose key is derived from a password by scrypt.
+//! Private keys that cosign encrypted: a JSON document with a secret box of NaCl, whose key is derived from a password
+//! by scrypt.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use crypto_secretbox::{

@@ -1,5 +1,5 @@
-//! A stand-in for the two operators of OLM, and one for the program `opm` in the pod of a catalog. They do what `kubewright bundle`
-//! relies on, and no more: there are no dependencies, permissions or webhooks.
+//! A stand-in for the two operators of OLM, and one for the program `opm` in the pod of a catalog. They do what
+//! `kubewright bundle` relies on, and no more: there are no dependencies, permissions or webhooks.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,8 @@ pub(super) fn opm_image(folder: &Path) -> Program {
     Program::host_tools().env("PATH", path).env(ADDRESS, "$(POD_IP):50051")
 }
 
-/// The program of catalog pods: it serves the catalogs in `/configs`. It isn't a test, but a function by which the test program can run as the image.
+/// The program of catalog pods: it serves the catalogs in `/configs`. It isn't a test, but a function by which the test
+/// program can run as the image.
 #[test]
 #[ignore = "not a test: the program of catalog pods"]
 fn opm() {

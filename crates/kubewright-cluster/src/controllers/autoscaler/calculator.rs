@@ -1,9 +1,9 @@
 //! The number of replicas that a metric asks for. Pure.
 //!
-//! The rules are those of
-//! <https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details>: the use of ready pods is
-//! compared with the target. Pods without metrics count as using nothing before a scale up, and as using what the target allows
-//! before a scale down; unready ones count as using nothing before a scale up.
+//! The rules are Kubernetes'
+//! (<https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details>): the use of ready
+//! pods is compared with the target. Pods without metrics count as using nothing before a scale up, and as using what
+//! the target allows before a scale down; unready ones count as using nothing before a scale up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -186,8 +186,8 @@ pub(super) fn by_value(
     Ok(ceil(ratio * count(ready.count())))
 }
 
-/// Returns the number of replicas for an amount that all pods of a workload share, and its target for each pod, with the average of the
-/// `observed` pods.
+/// Returns the number of replicas for an amount that all pods of a workload share, and its target for each pod, with
+/// the average of the `observed` pods.
 pub(super) fn by_average(used: i64, target: i64, observed: i64, tolerances: Tolerances) -> (i64, i64) {
     let ratio = used as f64 / (target as f64 * observed as f64);
     let replicas = if tolerances.contain(ratio) { observed } else { ceil(used as f64 / target as f64) };

@@ -1,4 +1,5 @@
-//! The limits of a scale: the bounds of the autoscaler, its rates, and the stabilization by earlier recommendations. Pure.
+//! The limits of a scale: the bounds of the autoscaler, its rates, and the stabilization by earlier recommendations.
+//! Pure.
 //!
 //! <https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#configurable-scaling-behavior>
 

@@ -1,5 +1,5 @@
-//! Metrics of pods, objects and external systems, which extension API servers serve. Pure: the requests are made by the reconcile
-//! loop, and their answers are passed in.
+//! Metrics of pods, objects and external systems, which extension API servers serve. Pure: the requests are made by the
+//! reconcile loop, and their answers are passed in.
 //!
 //! The paths are those of kube-controller-manager
 //! (<https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#support-for-metrics-apis>).

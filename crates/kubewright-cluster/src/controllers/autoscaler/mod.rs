@@ -229,8 +229,8 @@ impl Autoscalers {
         })
     }
 
-    /// Returns the number of replicas that the metrics ask for, within the limits, and the reason; `None` if they can't be
-    /// computed.
+    /// Returns the number of replicas that the metrics ask for, within the limits, and the reason; `None` if they can't
+    /// be computed.
     fn recommend(
         &self,
         key: &Key,

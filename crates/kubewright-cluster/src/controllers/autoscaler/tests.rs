@@ -164,7 +164,8 @@ fn cpu_of_the_start_does_not_count() {
     assert!(!started(-400, -390, "False", 0), "it has never been ready");
 }
 
-/// Runs decisions of `(second, current, desired)` with one history, and returns what the last one allows. Each takes effect.
+/// Runs decisions of `(second, current, desired)` with one history, and returns what the last one allows. Each takes
+/// effect.
 fn limited(spec: Value, decisions: &[(i64, i64, i64)]) -> Limited {
     let mut history = History::default();
     let mut last = None;

@@ -9,8 +9,8 @@ use crate::controllers::{
     value::{holds, list, stamp, text, time},
 };
 
-/// Returns the status, and adds events about jobs to the plan. `started` is the scheduled time of a job that is created, and the jobs
-/// in `deleted` are being deleted.
+/// Returns the status, and adds events about jobs to the plan. `started` is the scheduled time of a job that is
+/// created, and the jobs in `deleted` are being deleted.
 pub(super) fn status(
     cron: &Value,
     jobs: &[&Value],

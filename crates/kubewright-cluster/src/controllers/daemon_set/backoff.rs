@@ -1,8 +1,8 @@
 //! The back-off of failed pods. Pure.
 //!
-//! The first failed pod of a set on a node is replaced at once, the next one a second after that, and the delay then doubles up to
-//! 15 min. It starts over after 30 min without a replacement, and with a new generation of the set. These are the rules of
-//! kube-controller-manager, which doesn't keep the delays when it restarts, either.
+//! The first failed pod of a set on a node is replaced at once, the next one a second after that, and the delay then
+//! doubles up to 15 min. It starts over after 30 min without a replacement, and with a new generation of the set. These
+//! are the rules of kube-controller-manager, which doesn't keep the delays when it restarts, either.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -43,7 +43,8 @@ impl Replacement {
 pub(super) struct FailedPods(BTreeMap<Place, Replacement>);
 
 impl FailedPods {
-    /// Returns the time until a failed pod may be replaced. If it is `None`, the pod is replaced now, which delays the next one.
+    /// Returns the time until a failed pod may be replaced. If it is `None`, the pod is replaced now, which delays the
+    /// next one.
     pub(super) fn delay(&mut self, place: Place, now: Timestamp) -> Option<Duration> {
         let before = self.0.get(&place).filter(|before| before.age(now) <= RESET_AFTER);
         let delay = match before {

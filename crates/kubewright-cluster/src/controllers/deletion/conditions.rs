@@ -8,8 +8,8 @@ use super::contents::RemainingContent;
 /// A condition's type, status, reason and message.
 type DesiredCondition = (&'static str, bool, &'static str, String);
 
-/// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller, which counts what
-/// remains only when the pods are gone.
+/// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller, which
+/// counts what remains only when the pods are gone.
 pub(super) fn namespace(present: &Value, remains: &RemainingContent, failures: &[String], now: Timestamp) -> Value {
     let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
         if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }

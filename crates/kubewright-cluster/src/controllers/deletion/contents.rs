@@ -43,7 +43,8 @@ pub(crate) struct RemainingContent {
     pub(crate) resources: BTreeMap<String, usize>,
     /// The number of objects with each finalizer.
     pub(crate) finalizers: BTreeMap<String, usize>,
-    /// The collections to delete now: those with objects that are not being deleted yet, and of a namespace with pods only these.
+    /// The collections to delete now: those with objects that are not being deleted yet, and of a namespace with pods
+    /// only these.
     pub(crate) to_delete: Vec<ObjectPath>,
     /// Whether a namespace has pods, which are removed before everything else.
     pub(crate) waits_for_pods: bool,
@@ -83,8 +84,8 @@ impl Contents {
         }
     }
 
-    /// Returns the remaining objects of a scope. The pods of a namespace are deleted first, and what they use stays until they are gone
-    /// ([KEP-5080]).
+    /// Returns the remaining objects of a scope. The pods of a namespace are deleted first, and what they use stays
+    /// until they are gone ([KEP-5080]).
     ///
     /// [KEP-5080]: https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
     pub(crate) fn remains(&self, scope: &Scope) -> RemainingContent {

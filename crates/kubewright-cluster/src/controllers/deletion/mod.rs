@@ -36,7 +36,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Empties kinds and, with the client of their controller, namespaces that are being deleted, for as long as it is polled.
+/// Empties kinds and, with the client of their controller, namespaces that are being deleted, for as long as it is
+/// polled.
 pub(crate) async fn run(api: ApiServer, kinds: ObjectClient, namespaces: Option<ObjectClient>, clock: SharedClock) {
     let start = || {
         let terminator = Terminator {

@@ -135,8 +135,8 @@ fn history(before: &str, revision: i64) -> String {
     all.join(",")
 }
 
-/// Returns the step that records the latest revision at the deployment. Kubernetes writes the annotation together with the
-/// status, and so it has the same owner.
+/// Returns the step that records the latest revision at the deployment. Kubernetes writes the annotation together with
+/// the status, and so it has the same owner.
 pub(super) fn note(deployment: &Value, revision: i64) -> Option<Step> {
     let patch = json!({"metadata": {"annotations": {REVISION: revision.to_string()}}});
     (of(deployment) != revision).then(|| Step::change_through(&DEPLOYMENT, deployment, "/status", patch))

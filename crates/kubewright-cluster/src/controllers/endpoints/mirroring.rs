@@ -154,8 +154,8 @@ impl Mirror {
     }
 }
 
-/// Returns what Endpoints are mirrored to: for each set of ports, a slice for each family of addresses. Adds events about
-/// addresses that are left out to the plan.
+/// Returns what Endpoints are mirrored to: for each set of ports, a slice for each family of addresses. Adds events
+/// about addresses that are left out to the plan.
 fn mirrors(endpoints: &Value, plan: &mut Plan) -> Vec<Mirror> {
     let (mut mirrors, mut invalid, mut skipped) = (Vec::new(), 0, 0);
     for (ports, addresses) in repack(list(endpoints, "/subsets")) {
@@ -196,8 +196,8 @@ fn mirrors(endpoints: &Value, plan: &mut Plan) -> Vec<Mirror> {
 /// Addresses with whether they are ready, by address and UID of the target.
 type Addresses<'a> = BTreeMap<(&'a str, &'a str), (&'a Value, bool)>;
 
-/// Returns subsets in canonical form: no two of them have the same addresses, and no port belongs to two of them. An address
-/// that is both ready and not ready is not ready.
+/// Returns subsets in canonical form: no two of them have the same addresses, and no port belongs to two of them. An
+/// address that is both ready and not ready is not ready.
 fn repack(subsets: &[Value]) -> Vec<(Vec<Value>, Addresses<'_>)> {
     // By port; a subset without ports has one that is null.
     let mut by_port: BTreeMap<String, (Value, Addresses<'_>)> = BTreeMap::new();

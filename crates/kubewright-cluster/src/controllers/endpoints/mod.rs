@@ -35,7 +35,8 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label with the controller of a slice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-/// The annotation with the time of the change that has led to the present state, by which Kubernetes measures its delay.
+/// The annotation with the time of the change that has led to the present state, by which Kubernetes measures its
+/// delay.
 const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// The label of a node with its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";

@@ -95,8 +95,8 @@ impl OwnerIdentity {
         }
     }
 
-    /// Returns whether the reference refers to the object with `identity`, in whatever version. A cluster-scoped owner may have
-    /// dependents in every namespace.
+    /// Returns whether the reference refers to the object with `identity`, in whatever version. A cluster-scoped owner
+    /// may have dependents in every namespace.
     fn means(&self, identity: &Self) -> bool {
         let placed = identity.namespace.is_none() || identity.namespace == self.namespace;
         placed

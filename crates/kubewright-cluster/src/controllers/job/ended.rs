@@ -1,5 +1,6 @@
-//! The pods of a job that have ended, by which the replacement of failed ones is delayed. They are remembered when they are gone, as by Kubernetes'
-//! controller: a job whose pods are removed as soon as they fail isn't restarted without a delay.
+//! The pods of a job that have ended, by which the replacement of failed ones is delayed. They are remembered when they
+//! are gone, as by Kubernetes' controller: a job whose pods are removed as soon as they fail isn't restarted without a
+//! delay.
 
 use std::collections::BTreeMap;
 

@@ -81,8 +81,8 @@ fn by_need<'a>(view: &View<'a>) -> Vec<(bool, &'a Value)> {
     view.active.iter().map(|pod| (is_needed(pod), *pod)).collect()
 }
 
-/// Deletes superfluous pods: those that aren't needed, then pending pods, unready ones, and the youngest. Their finalizers are removed
-/// before, so that they don't count as failed.
+/// Deletes superfluous pods: those that aren't needed, then pending pods, unready ones, and the youngest. Their
+/// finalizers are removed before, so that they don't count as failed.
 fn remove(mut ranked: Vec<(bool, &Value)>, count: usize) -> Vec<Step> {
     ranked.sort_by_key(|(needed, pod)| {
         let created = time(pod, "/metadata/creationTimestamp");
@@ -96,8 +96,8 @@ fn remove(mut ranked: Vec<(bool, &Value)>, count: usize) -> Vec<Step> {
     steps
 }
 
-/// Returns the back-off before the next pod is created, if some of these pods or of earlier ones, by UID, have failed since the last
-/// success.
+/// Returns the back-off before the next pod is created, if some of these pods or of earlier ones, by UID, have failed
+/// since the last success.
 fn delay<'a>(
     view: &View<'_>,
     pods: &[&Value],

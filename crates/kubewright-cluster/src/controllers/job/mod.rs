@@ -79,7 +79,8 @@ impl Jobs {
         self.orphans.range(Key::first_of(namespace)..).take_while(move |key| key.namespace == namespace)
     }
 
-    /// Removes the finalizer of orphaned pods, such as those of a job that was deleted without them, unless a job adopts them.
+    /// Removes the finalizer of orphaned pods, such as those of a job that was deleted without them, unless a job
+    /// adopts them.
     fn release_orphans(&self, namespace: &str) -> Plan {
         let orphans = self.orphans(namespace).filter_map(|key| self.refs.child(key));
         let orphans = orphans.filter(|pod| is_deleting(pod) || self.refs.selected_by(namespace, pod).next().is_none());

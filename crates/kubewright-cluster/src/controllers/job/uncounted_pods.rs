@@ -68,7 +68,8 @@ impl<'a> PodCounts<'a> {
         self.failed
     }
 
-    /// Releases the remaining pods when the job has ended. They count as failed if the job has failed, though they still run.
+    /// Releases the remaining pods when the job has ended. They count as failed if the job has failed, though they
+    /// still run.
     pub(super) fn end<'b>(&mut self, job: &Value, pods: &[&'b Value], failed: bool)
     where
         'b: 'a,
@@ -137,7 +138,8 @@ pub(super) fn count<'a>(job: &Value, pods: &[&'a Value]) -> PodCounts<'a> {
     counts
 }
 
-/// Returns whether a failed pod stays until the next pod of its index is there, which gets the number of failures from it.
+/// Returns whether a failed pod stays until the next pod of its index is there, which gets the number of failures from
+/// it.
 fn waits_for_replacement(job: &Value, pod: &Value, pods: &[&Value]) -> bool {
     let limited = policy::limit_per_index(job).is_some() && !is_deleting(job);
     if !limited || text(pod, "/status/phase") == "Succeeded" || !has_failed(job, pod) || policy::fails_index(job, pod) {

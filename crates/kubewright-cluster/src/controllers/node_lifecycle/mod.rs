@@ -1,7 +1,8 @@
-//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, and the taints of those that aren't ready, lack a
-//! resource, or are cordoned.
+//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, and the taints of
+//! those that aren't ready, lack a resource, or are cordoned.
 //!
-//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces it.
+//! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces
+//! it.
 
 mod health;
 mod taints;

@@ -148,8 +148,8 @@ fn status(set: &Value, active: &[&Value], failure: Option<(StepKind, &str)>, now
         list(set, "/status/conditions").iter().filter(|one| one["type"] != "ReplicaFailure").cloned().collect();
     if let Some((sort, message)) = failure {
         let reason = if sort == StepKind::Delete { "FailedDelete" } else { "FailedCreate" };
-        // Kubernetes keeps the condition of the first failure, too. Each attempt's message names another pod: updating it would change the replica
-        // set, and so cause the next attempt without a delay.
+        // Kubernetes keeps the condition of the first failure, too. Each attempt's message names another pod: updating
+        // it would change the replica set, and so cause the next attempt without a delay.
         conditions.push(condition(set, "ReplicaFailure").cloned().unwrap_or_else(|| {
             json!({
                 "type": "ReplicaFailure", "status": "True", "reason": reason, "message": message, "lastTransitionTime": stamp(now),

@@ -1,4 +1,5 @@
-//! The affinity and anti-affinity between pods. The rules and messages are those of kube-scheduler's plugin `InterPodAffinity`
+//! The affinity and anti-affinity between pods. The rules and messages are those of kube-scheduler's plugin
+//! `InterPodAffinity`
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity>).
 //! Pure.
 
@@ -68,7 +69,8 @@ impl<'a> Affinity<'a> {
         repelling.next().map(|_| Conflict { reason: EXISTING, is_final: false })
     }
 
-    /// Returns whether a node satisfies the affinity of the pod. The first pod of a group that wants to be beside itself finds none.
+    /// Returns whether a node satisfies the affinity of the pod. The first pod of a group that wants to be beside
+    /// itself finds none.
     fn has_company(&self, pod: &Candidate<'_>, node: &Value, namespaces: &Namespaces) -> bool {
         let terms = &pod.terms().affinity;
         let is_met = |domain| self.wanted.is_empty() || self.wanted.contains_key(&domain);
@@ -78,8 +80,8 @@ impl<'a> Affinity<'a> {
     }
 }
 
-/// Returns how much the preferred terms of a pod, and all terms of the other pods but the required ones of their anti-affinity, are in
-/// favour of each node, in percent.
+/// Returns how much the preferred terms of a pod, and all terms of the other pods but the required ones of their
+/// anti-affinity, are in favour of each node, in percent.
 pub(super) fn scores<'a>(
     pod: &'a Candidate<'_>,
     nodes: &[(&str, &Value)],

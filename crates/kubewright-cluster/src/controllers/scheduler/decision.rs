@@ -249,7 +249,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives back what was set aside for a pod that couldn't be bound. Returns the other pods that wait, if something was freed.
+    /// Gives back what was set aside for a pod that couldn't be bound. Returns the other pods that wait, if something
+    /// was freed.
     fn withdraw(&mut self, pod: &PodKey) -> Vec<PodKey> {
         if self.waiting.contains_key(pod) && self.account(pod, None) == Effect::Freed {
             return self.all().into_iter().filter(|other| other != pod).collect();
@@ -257,7 +258,8 @@ impl Scheduler {
         Vec::new()
     }
 
-    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for it.
+    /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for
+    /// it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get_mut(pod)?;
         if waiting.report != Progress::None {

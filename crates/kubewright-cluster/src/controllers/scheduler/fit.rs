@@ -1,5 +1,5 @@
-//! The resources that pods request, and whether a node has them left. The rules and messages are those of kube-scheduler's plugin
-//! `NodeResourcesFit`. Pure.
+//! The resources that pods request, and whether a node has them left. The rules and messages are those of
+//! kube-scheduler's plugin `NodeResourcesFit`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ pub(crate) fn limits(pod: &Value) -> Amounts {
     sum
 }
 
-/// Returns the requests or limits of a pod: the sum of its containers, or more if an init container has more. Those of the whole pod
-/// replace those of its containers.
+/// Returns the requests or limits of a pod: the sum of its containers, or more if an init container has more. Those of
+/// the whole pod replace those of its containers.
 fn amounts_of(pod: &Value, side: &str) -> Amounts {
     let mut sum = Amounts::new();
     // Sidecars run beside the init containers after them.
@@ -153,8 +153,8 @@ impl Requested {
         i64::try_from(shares.sum::<i128>()).unwrap_or_default() / 2
     }
 
-    /// Returns how evenly the compared resources of a node would be requested beside a pod that requests `wanted`, in percent; zero for a pod that
-    /// requests none of them.
+    /// Returns how evenly the compared resources of a node would be requested beside a pod that requests `wanted`, in
+    /// percent; zero for a pod that requests none of them.
     pub(crate) fn balance(&self, wanted: &Amounts, node: &Value) -> i64 {
         let amount = |amounts: &Amounts, name: &str| amounts.get(name).copied().unwrap_or_default();
         if COMPARED.iter().all(|(name, _)| amount(wanted, name) == 0) {

@@ -1,5 +1,5 @@
-//! The pods that belong together: those that the same services and the same owner select. They are spread over nodes and zones by default.
-//! Pure.
+//! The pods that belong together: those that the same services and the same owner select. They are spread over nodes
+//! and zones by default. Pure.
 
 use std::collections::BTreeMap;
 

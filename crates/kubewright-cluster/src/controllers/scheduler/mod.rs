@@ -1,12 +1,14 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
-//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods ([`ports`]),
-//! what pods request of a node ([`fit`]), where their volumes are, topology spread constraints ([`spread`]), and the affinity
-//! between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a node, [`score`] compares those that would do, also by what is
-//! preferred only, and [`group`] tells which pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted ([`preemption`]).
+//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are, topology spread constraints
+//! ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a
+//! node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which pods are to
+//! be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted
+//! ([`preemption`]).
 //!
-//! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they have the taint of nodes that
-//! aren't ready.
+//! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they
+//! have the taint of nodes that aren't ready.
 
 mod action;
 mod affinity;
@@ -151,15 +153,15 @@ impl Scheduling {
             // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
             Err(_) if is_gone => self.retries.forget(&pod),
             Err(error) if is_conflict(&error) && !matches!(action, PodAction::Bind(_)) => self.retries.forget(&pod),
-            // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be newer than that, and then
-            // nothing else would lead to another attempt.
+            // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be
+            // newer than that, and then nothing else would lead to another attempt.
             Err(error) => {
                 tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                 self.retries.failed(pod.clone(), now);
             }
         }
-        // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers that, what each of them
-        // gives back could lead to actions for the others without an end.
+        // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers
+        // that, what each of them gives back could lead to actions for the others without an end.
         let mut affected =
             if is_gone { self.scheduler.remove_gone(&pod) } else { self.scheduler.end(&pod, &action, is_done) };
         if !is_done {

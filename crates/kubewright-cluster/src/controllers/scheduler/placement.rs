@@ -44,8 +44,8 @@ impl Refusal {
 /// The pods that nodes are kept free for, with their namespaces.
 pub(super) type Nominated = [(String, Occupant)];
 
-/// Returns the best node for a pod, of as many as are enough, or the `preferred` one if it would do. Nodes are tried from the one at `start`, so
-/// that all have their turn; `start` is moved behind them.
+/// Returns the best node for a pod, of as many as are enough, or the `preferred` one if it would do. Nodes are tried
+/// from the one at `start`, so that all have their turn; `start` is moved behind them.
 ///
 /// # Errors
 /// Returns what is in the way if no node can take the pod.

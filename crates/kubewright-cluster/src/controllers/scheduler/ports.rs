@@ -1,4 +1,5 @@
-//! The host ports of pods, and whether a node has them left. The rules are those of kube-scheduler's plugin `NodePorts`. Pure.
+//! The host ports of pods, and whether a node has them left. The rules are those of kube-scheduler's plugin
+//! `NodePorts`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -34,8 +35,8 @@ pub(crate) fn host_ports(pod: &Value) -> Vec<HostPort> {
     ports.map(host_port).collect()
 }
 
-/// The host ports that the pods of the node have taken: by protocol and number, the addresses with the number of pods. Pods that
-/// name their node themselves may take the same one.
+/// The host ports that the pods of the node have taken: by protocol and number, the addresses with the number of pods.
+/// Pods that name their node themselves may take the same one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsedPorts(BTreeMap<(String, i64), BTreeMap<String, usize>>);
 

@@ -28,8 +28,9 @@ pub(super) struct Victims<'a> {
     cost: Cost,
 }
 
-/// The cost of an eviction of pods of a node. Costs are compared in this order: how many are protected, the highest priority, the sum of
-/// priorities (each above the lowest possible one), the number of pods, and how long the most important ones have run.
+/// The cost of an eviction of pods of a node. Costs are compared in this order: how many are protected, the highest
+/// priority, the sum of priorities (each above the lowest possible one), the number of pods, and how long the most
+/// important ones have run.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost(usize, i64, i64, usize, Reverse<Timestamp>);
 
@@ -40,8 +41,8 @@ impl Victims<'_> {
     }
 }
 
-/// Returns the pods of a node that have to go for a pod: as few as possible and the least important ones, and those that
-/// a budget protects only if nothing else helps.
+/// Returns the pods of a node that have to go for a pod: as few as possible and the least important ones, and those
+/// that a budget protects only if nothing else helps.
 ///
 /// # Errors
 /// Returns Kubernetes' reasons if the pod doesn't fit, whatever goes.

@@ -1,6 +1,6 @@
-//! Which of the nodes that would do is the best for a pod. The rules are those of kube-scheduler's plugins `TaintToleration`,
-//! `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `NodeResourcesFit` and `NodeResourcesBalancedAllocation`, with their
-//! weights. Pure.
+//! Which of the nodes that would do is the best for a pod. The rules are those of kube-scheduler's plugins
+//! `TaintToleration`, `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `NodeResourcesFit` and
+//! `NodeResourcesBalancedAllocation`, with their weights. Pure.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! The topology spread constraints of pods. The rules and messages are those of kube-scheduler's plugin `PodTopologySpread`
-//! (<https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/>). Pure.
+//! The topology spread constraints of pods. The rules and messages are those of kube-scheduler's plugin
+//! `PodTopologySpread` (<https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/>). Pure.
 
 use std::collections::BTreeMap;
 
@@ -170,8 +170,9 @@ impl<'a> HardConstraints<'a> {
     }
 }
 
-/// Returns how well each node meets the soft constraints of a pod (`whenUnsatisfiable: ScheduleAnyway`), in percent; `None` for a pod without.
-/// A pod without any constraints has Kubernetes' defaults for the pods that `group` selects: those of its services and of its owner.
+/// Returns how well each node meets the soft constraints of a pod (`whenUnsatisfiable: ScheduleAnyway`), in percent;
+/// `None` for a pod without. A pod without any constraints has Kubernetes' defaults for the pods that `group` selects:
+/// those of its services and of its owner.
 pub(super) fn scores<'a, P: Iterator<Item = Peer<'a>>>(
     pod: &Candidate<'_>,
     nodes: &[(&str, &'a Value)],
@@ -216,7 +217,8 @@ fn defaults(group: &LabelSelector) -> [Constraint<'static>; DEFAULTS.len()] {
     })
 }
 
-/// Returns the number of pods that a soft constraint counts in each domain of some nodes. Nodes without a domain are together.
+/// Returns the number of pods that a soft constraint counts in each domain of some nodes. Nodes without a domain are
+/// together.
 fn counts<'a>(
     constraint: &Constraint<'_>,
     pod: &Candidate<'_>,

@@ -162,7 +162,8 @@ impl ClusterState {
         Relations { spread, affinity }
     }
 
-    /// Returns a node as it is, with those of the nominated pods that it is kept free for. `relations` are those of the pod that it is tried for.
+    /// Returns a node as it is, with those of the nominated pods that it is kept free for. `relations` are those of the
+    /// pod that it is tried for.
     pub(super) fn trial<'a>(
         &'a self,
         node: &str,
@@ -234,8 +235,8 @@ impl<'a> Trial<'a> {
         self.removed.remove(key);
     }
 
-    /// Returns what is in the way of the pod. It must fit beside the nominated pods, and without them, because its affinity
-    /// may not depend on pods that aren't there.
+    /// Returns what is in the way of the pod. It must fit beside the nominated pods, and without them, because its
+    /// affinity may not depend on pods that aren't there.
     pub(super) fn obstacle(&self, node: &Value) -> Option<Obstacle> {
         let beside = (!self.nominated.is_empty()).then(|| self.check(node, &self.nominated)).flatten();
         beside.or_else(|| self.check(node, &[]))

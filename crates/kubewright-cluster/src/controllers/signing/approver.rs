@@ -1,8 +1,8 @@
 //! The approval of the requests by which nodes get the certificates with which they are clients of the API server
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/#approval>).
 //!
-//! A request is approved if its requester may create the subresource `nodeclient` of requests or, for a certificate of the
-//! requester itself, `selfnodeclient`. Cluster roles of Kubernetes allow that, and nothing binds them at first.
+//! A request is approved if its requester may create the subresource `nodeclient` of requests or, for a certificate of
+//! the requester itself, `selfnodeclient`. Cluster roles of Kubernetes allow that, and nothing binds them at first.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -44,8 +44,8 @@ impl Controller for Approvals {
     }
 }
 
-/// Returns the reviews of access of which one has to allow a request, each with the approval that follows. Empty for a request that
-/// is decided, or that nodes don't make.
+/// Returns the reviews of access of which one has to allow a request, each with the approval that follows. Empty for a
+/// request that is decided, or that nodes don't make.
 fn reviews(request: &Value, now: Timestamp) -> Vec<(Value, Value)> {
     let is_decided = ["Approved", "Denied"].iter().any(|kind| condition(request, kind).is_some());
     let signer = Signer::named(text(request, "/spec/signerName"));

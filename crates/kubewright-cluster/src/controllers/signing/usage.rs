@@ -1,5 +1,5 @@
-//! The usages of keys in requests, and in certificates
-//! ([RFC 5280, sections 4.2.1.3 and 4.2.1.12](https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.3)).
+//! The usages of keys in requests, and in certificates ([RFC 5280, sections 4.2.1.3 and
+//! 4.2.1.12](https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.3)).
 
 /// The usages of a key, as a certificate has them.
 #[derive(Debug, Default, PartialEq, Eq)]

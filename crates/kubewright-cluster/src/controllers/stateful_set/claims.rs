@@ -1,5 +1,5 @@
-//! The claims of pods, made from `volumeClaimTemplates`, and the owners that `persistentVolumeClaimRetentionPolicy` gives
-//! them.
+//! The claims of pods, made from `volumeClaimTemplates`, and the owners that `persistentVolumeClaimRetentionPolicy`
+//! gives them.
 
 use serde_json::{Value, json};
 
@@ -15,8 +15,8 @@ pub(super) fn name(set: &Value, template: &Value, ordinal: i64) -> String {
     format!("{}-{}", text(template, "/metadata/name"), identity::pod_name(set, ordinal))
 }
 
-/// Returns the steps that create the missing claims of a pod; `None` if a claim is being deleted, so that the pod has to
-/// wait.
+/// Returns the steps that create the missing claims of a pod; `None` if a claim is being deleted, so that the pod has
+/// to wait.
 pub(super) fn missing(view: &View<'_>, ordinal: i64) -> Option<Vec<Step>> {
     let set = view.set;
     let mut steps = Vec::new();
@@ -67,8 +67,8 @@ pub(super) fn are_stale(view: &View<'_>, ordinal: i64) -> bool {
         && all(view, ordinal).any(|claim| owners(claim).any(|owner| refers(owner, "v1", "Pod", &pod)))
 }
 
-/// Returns the steps that give the claims of a pod the owners of the retention policy. With the policy `Delete`, a claim
-/// belongs to the set, or to its pod once that is no longer among the replicas.
+/// Returns the steps that give the claims of a pod the owners of the retention policy. With the policy `Delete`, a
+/// claim belongs to the set, or to its pod once that is no longer among the replicas.
 pub(super) fn own(view: &View<'_>, pod: &Value, ordinal: i64) -> Vec<Step> {
     all(view, ordinal).filter_map(|claim| own_claim(view, claim, pod, ordinal)).collect()
 }

@@ -31,8 +31,8 @@ pub(super) fn pod_name(set: &Value, ordinal: i64) -> String {
     format!("{}-{ordinal}", text(set, "/metadata/name"))
 }
 
-/// Returns a new pod. Below the partition of a rolling update it has the current revision, otherwise that of the present
-/// template.
+/// Returns a new pod. Below the partition of a rolling update it has the current revision, otherwise that of the
+/// present template.
 pub(super) fn new_pod(set: &Value, revisions: &Revisions, ordinal: i64) -> Value {
     let update = &set["spec"]["updateStrategy"];
     let keeps = match update.get("rollingUpdate").filter(|parameters| !parameters.is_null()) {

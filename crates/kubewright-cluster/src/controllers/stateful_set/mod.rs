@@ -98,7 +98,8 @@ impl StatefulSets {
     /// Processes a change of a claim, and returns the sets that use the claim.
     fn take_claim(&mut self, change: &Change) -> Vec<Key> {
         let Some(key) = Key::of(change.object()) else { return Vec::new() };
-        // The name ends with those of the set and the ordinal, but both the template's and the set's may contain dashes.
+        // The name ends with those of the set and the ordinal, but both the template's and the set's may contain
+        // dashes.
         let stem = key.name.rsplit_once('-').map_or("", |(stem, _)| stem);
         let ends = stem.match_indices('-').map(|(at, _)| &stem[at + 1..]);
         let keys = ends.map(|set| Key { namespace: key.namespace.clone(), name: set.into() });

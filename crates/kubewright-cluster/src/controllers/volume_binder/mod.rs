@@ -6,8 +6,8 @@
 //! * [`matching`]: the volumes that satisfy a claim
 //! * [`provision`]: the class, and its folders
 //!
-//! The class binds at once (`Immediate`): there is one node, so nothing is gained by waiting for the first pod, and claims without
-//! pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until a pod uses them.
+//! The class binds at once (`Immediate`): there is one node, so nothing is gained by waiting for the first pod, and
+//! claims without pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until a pod uses them.
 
 mod claims;
 mod matching;
@@ -168,8 +168,8 @@ fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][name].as_str()
 }
 
-/// Returns the name of a claim's or volume's class; `None` if it has none. An empty name means that it has no class, not even the
-/// default one.
+/// Returns the name of a claim's or volume's class; `None` if it has none. An empty name means that it has no class,
+/// not even the default one.
 fn class_of(object: &Value) -> Option<&str> {
     annotation(object, "volume.beta.kubernetes.io/storage-class").or(object["spec"]["storageClassName"].as_str())
 }

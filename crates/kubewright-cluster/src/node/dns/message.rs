@@ -25,7 +25,8 @@ pub(super) enum Outcome {
     Follow { reply: Vec<u8>, rest: Vec<u8> },
 }
 
-/// Answers a query by the records of the cluster, which `records` returns for each existing name. Returns `None` for what isn't a query.
+/// Answers a query by the records of the cluster, which `records` returns for each existing name. Returns `None` for
+/// what isn't a query.
 pub(super) fn answer(query: &[u8], records: impl Fn(&str) -> Option<Vec<Record>>) -> Option<Outcome> {
     let parsed = Packet::parse(query).ok().filter(|packet| !packet.has_flags(PacketFlag::RESPONSE))?;
     let mut reply = reply_to(&parsed);
@@ -99,7 +100,8 @@ pub(super) fn cannot_answer(query: &[u8]) -> Vec<u8> {
     failed().unwrap_or_default()
 }
 
-/// Returns an answer as it is sent by UDP: without its records if it is larger than the client takes, which then asks by TCP.
+/// Returns an answer as it is sent by UDP: without its records if it is larger than the client takes, which then asks
+/// by TCP.
 pub(super) fn fit(query: &[u8], reply: Vec<u8>) -> Vec<u8> {
     let limit = Packet::parse(query).ok().and_then(|query| query.opt().map(|opt| opt.udp_packet_size)).unwrap_or(0);
     if reply.len() <= usize::from(limit.max(UDP_ANSWER)) {

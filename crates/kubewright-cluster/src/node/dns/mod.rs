@@ -5,7 +5,8 @@
 //! * [`message`]: queries and their answers
 //! * [`resolv_conf`]: the file by which pods find the server
 //!
-//! The server listens on port 53 of the node's address. Queries for other domains are passed on to the host's name servers.
+//! The server listens on port 53 of the node's address. Queries for other domains are passed on to the host's name
+//! servers.
 
 mod message;
 pub(crate) mod resolv_conf;

@@ -50,8 +50,8 @@ pub(crate) fn has_own(pod: &Pod) -> bool {
         || matches!(policy, Some("ClusterFirstWithHostNet" | "None"))
 }
 
-/// Returns the file of a pod. `server` is the address of the cluster's DNS, which also passes queries on to the name servers of the host, as a
-/// pod may not reach these.
+/// Returns the file of a pod. `server` is the address of the cluster's DNS, which also passes queries on to the name
+/// servers of the host, as a pod may not reach these.
 pub(crate) fn of_pod(pod: &Pod, server: Ipv4Addr, host: ResolvConf) -> String {
     let spec = pod.spec.as_ref();
     let policy = spec.and_then(|spec| spec.dns_policy.as_deref()).unwrap_or("ClusterFirst");

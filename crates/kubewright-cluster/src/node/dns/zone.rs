@@ -49,7 +49,8 @@ pub(crate) struct Zone<'a> {
 }
 
 impl<'a> Zone<'a> {
-    /// Returns the records of a name in lower case without the final dot; `None` if there is no such name. A name may have no records.
+    /// Returns the records of a name in lower case without the final dot; `None` if there is no such name. A name may
+    /// have no records.
     pub(crate) fn records(self, name: &str) -> Option<Vec<Record>> {
         if let Some(reverse) = name.strip_suffix(".in-addr.arpa") {
             return self.pointers(reverse);

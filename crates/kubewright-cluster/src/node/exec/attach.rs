@@ -61,8 +61,9 @@ impl Drop for BorrowedStdin {
     }
 }
 
-/// Connects a client to a container until the container ends. If the container's input stays open for other clients, the connection
-/// also ends with the client's input, as in containerd. Chunks of output that the client is too slow for are left out.
+/// Connects a client to a container until the container ends. If the container's input stays open for other clients,
+/// the connection also ends with the client's input, as in containerd. Chunks of output that the client is too slow for
+/// are left out.
 pub(super) async fn attach(
     container: Arc<RunningContainer>,
     mut output: broadcast::Receiver<(Stream, Bytes)>,

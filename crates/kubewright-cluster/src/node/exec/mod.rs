@@ -1,5 +1,5 @@
-//! Connections to running containers: commands in them (`pods/exec`), their own streams (`pods/attach`), and their ports
-//! (`pods/portforward`).
+//! Connections to running containers: commands in them (`pods/exec`), their own streams (`pods/attach`), and their
+//! ports (`pods/portforward`).
 
 mod action;
 mod attach;

@@ -18,7 +18,8 @@ use super::RunningContainer;
 /// The maximum size of a chunk.
 const CHUNK: usize = 32 << 10;
 
-/// Connects a client to a port of a container's pod until the pod closes the connection. `place` identifies the pod in errors.
+/// Connects a client to a port of a container's pod until the pod closes the connection. `place` identifies the pod in
+/// errors.
 pub(super) async fn forward(
     container: Arc<RunningContainer>,
     place: String,

@@ -82,7 +82,8 @@ pub(super) fn text_of(node: &Value, usage: Option<&Usage>, pods: &[Measured]) ->
 /// The labels of a sample, in the order of their names.
 type Labels<'a> = [(&'static str, &'a str); 6];
 
-/// Returns the labels of a control group, of the namespace and name of a pod, and of the name, image and ID of a container.
+/// Returns the labels of a control group, of the namespace and name of a pod, and of the name, image and ID of a
+/// container.
 fn labels<'a>(id: &'a str, [namespace, pod]: [&'a str; 2], [container, image, name]: [&'a str; 3]) -> Labels<'a> {
     [("container", container), ("id", id), ("image", image), ("name", name), ("namespace", namespace), ("pod", pod)]
 }

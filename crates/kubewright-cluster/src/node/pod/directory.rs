@@ -19,8 +19,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Creates a new directory for a run, which belongs to `identity`. `workingDir` is used unchanged if it exists on the host, and is
-    /// created in the new directory otherwise.
+    /// Creates a new directory for a run, which belongs to `identity`. `workingDir` is used unchanged if it exists on
+    /// the host, and is created in the new directory otherwise.
     pub(super) fn create(
         pod_directory: &Path,
         container: &Container,
@@ -50,9 +50,9 @@ impl Directory {
         Ok(Self { home, work })
     }
 
-    /// Sets the working directory to the path at which the container sees it. `path` is its `workingDir`, which is created in its layer
-    /// unless a volume has it (`is_mounted`). With file systems of its own, a container without one begins in their root, as with
-    /// an image that sets none.
+    /// Sets the working directory to the path at which the container sees it. `path` is its `workingDir`, which is
+    /// created in its layer unless a volume has it (`is_mounted`). With file systems of its own, a container without
+    /// one begins in their root, as with an image that sets none.
     pub(super) fn enter(
         &mut self,
         view: &View,

@@ -1,8 +1,8 @@
 //! gRPC probes: a call of `grpc.health.v1.Health/Check` over HTTP/2 without TLS
 //! (<https://github.com/grpc/grpc/blob/master/doc/health-checking.md>).
 //!
-//! The messages of the protocol have one field each, so they are encoded and decoded here. The texts of failures are the
-//! kubelet's, as users know them from events.
+//! The messages of the protocol have one field each, so they are encoded and decoded here. The texts of failures are
+//! the kubelet's, as users know them from events.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -70,7 +70,8 @@ pub(super) async fn check(place: &str, service: &str, limit: Duration) -> ProbeR
     let connected = AtomicBool::new(false);
     let called = timeout(limit, async {
         loop {
-            // As with Go's library, a server that can't be reached or doesn't speak HTTP/2 is tried again until the time is up.
+            // As with Go's library, a server that can't be reached or doesn't speak HTTP/2 is tried again until the
+            // time is up.
             let Ok(stream) = TcpStream::connect(place).await else {
                 sleep(RETRY).await;
                 continue;

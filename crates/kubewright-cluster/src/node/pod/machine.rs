@@ -93,7 +93,8 @@ pub(crate) struct PodFailure {
 pub(crate) struct Machine {
     /// The pod as last observed.
     pub(crate) pod: Arc<Pod>,
-    /// The containers: init containers, main containers, and ephemeral containers in the order in which they were added.
+    /// The containers: init containers, main containers, and ephemeral containers in the order in which they were
+    /// added.
     pub(crate) containers: Vec<Record>,
     /// The pod's address.
     pub(crate) address: String,
@@ -452,8 +453,8 @@ impl Machine {
         !self.containers.iter().any(|record| record.name == target && record.has_run())
     }
 
-    /// Stops the running containers: sidecars after all others, in the reverse order of their start, but their hooks begin at once, as in the
-    /// kubelet.
+    /// Stops the running containers: sidecars after all others, in the reverse order of their start, but their hooks
+    /// begin at once, as in the kubelet.
     fn wind_down(&mut self, now: Moment) {
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
         for index in 0..self.containers.len() {

@@ -1,5 +1,5 @@
-//! The lifecycle of a pod: decisions ([`machine`], [`probe`]), status ([`status`]), execution ([`worker`], [`mod@prepare`],
-//! [`run`], [`prober`]), and limits of local storage ([`storage`]).
+//! The lifecycle of a pod: decisions ([`machine`], [`probe`]), status ([`status`]), execution ([`worker`],
+//! [`mod@prepare`], [`run`], [`prober`]), and limits of local storage ([`storage`]).
 
 pub(crate) mod container;
 mod directory;

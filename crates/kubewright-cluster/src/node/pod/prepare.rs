@@ -1,4 +1,5 @@
-//! Preparation of a run of a container: network, image, directories, volumes, environment, and the command that is executed.
+//! Preparation of a run of a container: network, image, directories, volumes, environment, and the command that is
+//! executed.
 
 use std::{
     collections::BTreeMap,
@@ -223,8 +224,9 @@ impl Preparation<'_> {
         variables
     }
 
-    /// Returns the directory of temporary files if it isn't [`TEMPORARY`], as it is in Kubernetes. There containers would share that of
-    /// the host, unless they are isolated; but one with a volume there has to find it, also if mount paths are below the root only.
+    /// Returns the directory of temporary files if it isn't [`TEMPORARY`], as it is in Kubernetes. There containers
+    /// would share that of the host, unless they are isolated; but one with a volume there has to find it, also if
+    /// mount paths are below the root only.
     fn temporary_directory(&self, [home, root]: [&Path; 2], has_mount_paths: bool) -> Option<PathBuf> {
         let mut mounts = self.container.volume_mounts.iter().flatten();
         let has_volume = mounts.any(|mount| Path::new(&mount.mount_path).starts_with(TEMPORARY));
@@ -245,7 +247,8 @@ impl Preparation<'_> {
         ]
     }
 
-    /// Creates the files that the node gives to each container. Returns that of the termination message, and the mounts of all.
+    /// Creates the files that the node gives to each container. Returns that of the termination message, and the mounts
+    /// of all.
     fn own_files(&self, root: &Path) -> Result<(TerminationMessage, Vec<Mount>), StartFailure> {
         let Self { host, pod, address, container, directory } = self;
         let (termination, message) = TerminationMessage::create(directory, root, container)
@@ -285,7 +288,8 @@ impl Preparation<'_> {
     }
 }
 
-/// Replaces the paths of a pod's own files in variables by those in the container, where a volume is mounted at a directory above them.
+/// Replaces the paths of a pod's own files in variables by those in the container, where a volume is mounted at a
+/// directory above them.
 fn replace_hidden_paths(view: &View, pod_directory: &Path, environment: &mut [(String, String)]) {
     let seen = view.inside(pod_directory);
     if seen == pod_directory {

@@ -121,8 +121,8 @@ impl Prober {
         }
     }
 
-    /// Executes an HTTP probe. Status codes from 200 to 299 count as success, and others below 400 as a success with a warning:
-    /// these are redirects to another host.
+    /// Executes an HTTP probe. Status codes from 200 to 299 count as success, and others below 400 as a success with a
+    /// warning: these are redirects to another host.
     async fn http_get(&self, get: &HTTPGetAction, limit: Duration) -> ProbeResult {
         match self.exchange(get, "kube-probe/", limit).await {
             Ok(answer) if (200..300).contains(&answer.code) => ProbeResult::Success,

@@ -60,8 +60,8 @@ impl Machine {
         !is_ephemeral && self.spec(index).is_some_and(|container| action(&container, code) == Some(RESTART_ALL))
     }
 
-    /// If all containers are to be restarted, kills those that still run, and resets all of them once none runs. Returns whether containers may be
-    /// started.
+    /// If all containers are to be restarted, kills those that still run, and resets all of them once none runs.
+    /// Returns whether containers may be started.
     pub(super) fn reset_all(&mut self, now: Moment) -> bool {
         let Some(source) = self.restarting_all else { return true };
         for (index, record) in self.containers.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! Pods that the node has run before: their processes are gone, as those of a kubelet are after its machine has restarted.
+//! Pods that the node has run before: their processes are gone, as those of a kubelet are after its machine has
+//! restarted.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus};

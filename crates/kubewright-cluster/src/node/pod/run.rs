@@ -126,7 +126,8 @@ pub(crate) async fn run_container(
     tell(ContainerEvent::Ended(index, code, message));
 }
 
-/// Waits until a container has ended, and returns its exit code. It counts as started once its `postStart` hook has completed, or it has ended.
+/// Waits until a container has ended, and returns its exit code. It counts as started once its `postStart` hook has
+/// completed, or it has ended.
 async fn await_end(
     post_start: impl Future<Output = ()>,
     started: impl FnOnce(),

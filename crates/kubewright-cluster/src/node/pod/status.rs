@@ -1,5 +1,4 @@
-//! A pod's status, as the kubelet reports it
-//! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/>).
+//! A pod's status, as the kubelet reports it (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/>).
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -216,8 +215,8 @@ fn container_id(id: &str) -> String {
     format!("kubewright://{id}")
 }
 
-/// Returns the state of a container. `has_init` is whether the pod has init containers: each container that has never run is
-/// `PodInitializing` then, even an init container.
+/// Returns the state of a container. `has_init` is whether the pod has init containers: each container that has never
+/// run is `PodInitializing` then, even an init container.
 fn state(record: &Record, has_init: bool) -> ContainerState {
     let creating = if has_init { "PodInitializing" } else { "ContainerCreating" };
     let waiting = |reason: &str, message: Option<String>| ContainerState {

@@ -1,7 +1,8 @@
 //! The local storage that a pod uses, and its limits: the node evicts a pod that uses more
 //! (<https://kubernetes.io/docs/concepts/storage/ephemeral-storage/>).
 //!
-//! The files of a container are those in its own directories, and its logs. What it writes elsewhere on the host isn't counted.
+//! The files of a container are those in its own directories, and its logs. What it writes elsewhere on the host isn't
+//! counted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

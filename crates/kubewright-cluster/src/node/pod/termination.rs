@@ -33,7 +33,8 @@ pub(super) struct TerminationMessage {
 }
 
 impl TerminationMessage {
-    /// Creates an empty file in the pod's directory. The container finds it below its root directory, and at its path by the mount.
+    /// Creates an empty file in the pod's directory. The container finds it below its root directory, and at its path
+    /// by the mount.
     ///
     /// # Errors
     /// If the file can't be created.

@@ -669,7 +669,8 @@ fn containers_have_restart_policies_and_rules_of_their_own() {
     assert_eq!(runs_again("Always", rule("NotIn"), "init", 0), done);
 }
 
-/// A pod with an init container, a sidecar and two main containers, of which the first one restarts all when it ends with 42.
+/// A pod with an init container, a sidecar and two main containers, of which the first one restarts all when it ends
+/// with 42.
 fn one_that_restarts_all() -> Value {
     let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}});
     json!({"restartPolicy": "Never", "initContainers": [

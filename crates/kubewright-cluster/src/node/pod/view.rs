@@ -16,7 +16,8 @@ use crate::{
 /// The annotation of the node that says whether volumes are at their mount paths.
 const ANNOTATION: &str = "kubewright.dev/mount-namespaces";
 
-/// Creates the view of a container; `None` if it needs none, or the host can't have any. `shared` is the process namespace of its pod.
+/// Creates the view of a container; `None` if it needs none, or the host can't have any. `shared` is the process
+/// namespace of its pod.
 ///
 /// # Errors
 /// If the process namespace of the pod can't be created.
@@ -51,11 +52,12 @@ pub(super) async fn view(
     }
 }
 
-/// Prepares the host for mounts that are to be seen on it, or by the container: those of the view itself aren't seen there. The
-/// volumes in the pod's directory are shared, so that its containers see what others of them mount there.
+/// Prepares the host for mounts that are to be seen on it, or by the container: those of the view itself aren't seen
+/// there. The volumes in the pod's directory are shared, so that its containers see what others of them mount there.
 ///
 /// # Errors
-/// If what a container mounts can't be seen on the host, with the message of container runtimes, or if the system refuses it.
+/// If what a container mounts can't be seen on the host, with the message of container runtimes, or if the system
+/// refuses it.
 fn connect(tools: &Tools, mounts: &[Mount], directory: &Path) -> Result<(), StartFailure> {
     let mut connected = mounts.iter().filter(|mount| mount.propagation != Propagation::None).peekable();
     if !tools.can_propagate() || connected.peek().is_none() {
@@ -80,8 +82,9 @@ fn connect(tools: &Tools, mounts: &[Mount], directory: &Path) -> Result<(), Star
 }
 
 /// Returns the processes that a container sees
-/// (<https://kubernetes.io/docs/tasks/configure-pod-container/share-process-namespace/>): its own, those of its pod if the containers of the pod
-/// share them, those of the container that an ephemeral container is meant for if it runs, or those of the host.
+/// (<https://kubernetes.io/docs/tasks/configure-pod-container/share-process-namespace/>): its own, those of its pod if
+/// the containers of the pod share them, those of the container that an ephemeral container is meant for if it runs, or
+/// those of the host.
 async fn visible_processes(
     host: &NodeContext,
     pod: &Pod,

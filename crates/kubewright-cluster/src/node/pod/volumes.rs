@@ -1,5 +1,5 @@
-//! The volumes of a running container: what their files are made of, where the container finds them, and their changes while
-//! it runs.
+//! The volumes of a running container: what their files are made of, where the container finds them, and their changes
+//! while it runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,8 +32,8 @@ use crate::{
 
 /// The delay before a failed refresh is repeated.
 const RETRY: Duration = Duration::from_secs(10);
-/// The number of lookups of the ConfigMap with the server's certificate, and the delay between them. A controller writes it
-/// shortly after the server starts to listen.
+/// The number of lookups of the ConfigMap with the server's certificate, and the delay between them. A controller
+/// writes it shortly after the server starts to listen.
 const PATIENCE: (usize, Duration) = (80, Duration::from_millis(25));
 /// The ConfigMap with the server's certificate.
 const CERTIFICATE: &str = "kube-root-ca.crt";
@@ -112,8 +112,8 @@ impl ContainerVolumes {
         Ok(())
     }
 
-    /// Returns the variables of clients of the API server if the container has a token at the usual path: the server's address,
-    /// and a kubeconfig if the container sees its volumes only elsewhere.
+    /// Returns the variables of clients of the API server if the container has a token at the usual path: the server's
+    /// address, and a kubeconfig if the container sees its volumes only elsewhere.
     ///
     /// # Errors
     /// If the kubeconfig can't be written.

@@ -34,8 +34,9 @@ use crate::{
 /// The delay before a failed or overwritten status write is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The time for which the object of a pod exists after a graceful deletion, even if its processes end at once, so that clients can still read it.
-/// Kubernetes' kubelet needs at least a second to notice that containers have ended, and clients rely on it.
+/// The time for which the object of a pod exists after a graceful deletion, even if its processes end at once, so that
+/// clients can still read it. Kubernetes' kubelet needs at least a second to notice that containers have ended, and
+/// clients rely on it.
 const VISIBLE: Duration = Duration::from_millis(200);
 
 /// A message to a worker.
@@ -268,7 +269,8 @@ impl Worker {
         });
     }
 
-    /// Runs the `preStop` hook of a container, unless it has begun. Returns what tells its end; `None` if there is no hook.
+    /// Runs the `preStop` hook of a container, unless it has begun. Returns what tells its end; `None` if there is no
+    /// hook.
     fn pre_stop(&mut self, index: usize) -> Option<CancellationToken> {
         if let Some(begun) = self.hooks.get(&index) {
             return Some(begun.clone());
@@ -323,7 +325,8 @@ impl Worker {
         });
     }
 
-    /// Returns the monotonic time of the next measurement of the local storage. A pod that is stopped isn't measured any more.
+    /// Returns the monotonic time of the next measurement of the local storage. A pod that is stopped isn't measured
+    /// any more.
     fn measure_at(&self) -> Option<Duration> {
         let (_, at) = self.storage.as_ref()?;
         at.filter(|_| self.machine.stop.is_none() && !self.machine.is_over())

@@ -10,8 +10,8 @@ use crate::node::sockets::connect_udp;
 
 /// The maximum size of a datagram.
 const SIZE: usize = 65_535;
-/// The time without a reply after which a client's next datagram may go to another endpoint. That of Linux' connection tracking, which
-/// kube-proxy relies on.
+/// The time without a reply after which a client's next datagram may go to another endpoint. That of Linux' connection
+/// tracking, which kube-proxy relies on.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client and its endpoint.

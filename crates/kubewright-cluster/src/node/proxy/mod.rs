@@ -1,6 +1,7 @@
 //! The service proxy. As with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux also at their
-//! cluster IPs, which are addresses of the loopback network, and at external addresses of the host. If pods have network namespaces, cluster IPs are in one, too
-//! ([`super::service_network`]), and so are all other external addresses.
+//! cluster IPs, which are addresses of the loopback network, and at external addresses of the host. If pods have
+//! network namespaces, cluster IPs are in one, too ([`super::service_network`]), and so are all other external
+//! addresses.
 //!
 //! * [`route`]: the endpoints of each address
 //! * [`places`]: where the node listens on an address
@@ -8,8 +9,8 @@
 //! * [`datagrams`]: the UDP ports of services
 //!
 //! A service without a ready endpoint refuses connections. Services are found by the environment variables of
-//! [`super::service_env`], by names ([`super::hosts`] and [`super::dns`]), or by their addresses. Pods see all connections
-//! as coming from the node.
+//! [`super::service_env`], by names ([`super::hosts`] and [`super::dns`]), or by their addresses. Pods see all
+//! connections as coming from the node.
 
 mod datagrams;
 mod places;
@@ -46,8 +47,8 @@ use crate::{
     events::{ObjectEvent, Recorder},
 };
 
-/// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
-/// `network` has the address of the node, and the network namespace for the cluster IPs if pods have such namespaces.
+/// Proxies connections for as long as it is polled. Dropping the future closes all addresses. `network` has the address
+/// of the node, and the network namespace for the cluster IPs if pods have such namespaces.
 pub(crate) async fn run(
     api: ApiServer,
     clock: SharedClock,

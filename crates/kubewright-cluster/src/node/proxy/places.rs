@@ -52,7 +52,8 @@ impl Places {
         self.node
     }
 
-    /// Returns where a Service can have an address; `None` if the address isn't one of this host, and packets to it can't be routed into the namespace.
+    /// Returns where a Service can have an address; `None` if the address isn't one of this host, and packets to it
+    /// can't be routed into the namespace.
     pub(super) async fn of(&mut self, address: IpAddr, service: &Key) -> Option<Place> {
         let IpAddr::V4(ip) = address else { return None };
         if [Ipv4Addr::LOCALHOST, self.node].contains(&ip) {

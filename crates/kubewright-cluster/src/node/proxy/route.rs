@@ -40,8 +40,9 @@ pub(super) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
 
 /// Returns the addresses of a service, with the endpoints of each.
 ///
-/// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback network belongs to this
-/// host, as on Linux, the ports on the cluster IP; and the ports on external addresses. SCTP is not supported.
+/// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback
+/// network belongs to this host, as on Linux, the ports on the cluster IP; and the ports on external addresses. SCTP is
+/// not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Routes {
     let mut routes = BTreeMap::new();
     if has_label(service, OTHER_PROXY) || text(service, "/spec/type") == "ExternalName" {
@@ -70,7 +71,8 @@ pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Rout
     routes
 }
 
-/// Returns the addresses outside of the cluster at which a service answers: its `externalIPs`, and those of its load balancer, unless that is a proxy itself.
+/// Returns the addresses outside of the cluster at which a service answers: its `externalIPs`, and those of its load
+/// balancer, unless that is a proxy itself.
 fn external_addresses(service: &Value) -> impl Iterator<Item = Ipv4Addr> {
     let given = list(service, "/spec/externalIPs").iter().filter_map(Value::as_str);
     let balancers = list(service, "/status/loadBalancer/ingress").iter();

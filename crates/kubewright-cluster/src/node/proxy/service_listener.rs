@@ -20,8 +20,8 @@ use tokio_util::task::TaskTracker;
 use super::route::{EndpointPicker, Protocol, Route};
 use crate::node::{namespace::NetworkNamespace, sockets::ACCEPT_PAUSE};
 
-/// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's queue. Each connection takes
-/// two open files and two buffers of 8 KiB.
+/// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's
+/// queue. Each connection takes two open files and two buffers of 8 KiB.
 pub(super) const CONNECTIONS: usize = 1024;
 /// The timeout of a connection to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -25,7 +25,8 @@ pub(super) struct CpuAccount {
 }
 
 impl CpuAccount {
-    /// Adds what the present processes, and those that have ended, have used since the last call. Returns the total in ticks.
+    /// Adds what the present processes, and those that have ended, have used since the last call. Returns the total in
+    /// ticks.
     ///
     /// A process that has ended counts as it was seen last, or as its parent counts it if that has waited for it.
     pub(super) fn update(&mut self, present: BTreeMap<u32, Process>) -> u64 {

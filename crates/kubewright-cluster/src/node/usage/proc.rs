@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fs};
 
 use super::account::{CpuAccount, Process};
 
-/// The length of the ticks in which `/proc` counts CPU time: 100 a second on all architectures that Rust supports on Linux.
+/// The length of the ticks in which `/proc` counts CPU time: 100 a second on all architectures that Rust supports on
+/// Linux.
 const TICK_NANOS: u64 = 10_000_000;
 /// The maximum number of generations between a process and the leader of its container.
 const GENERATIONS: usize = 256;
@@ -21,9 +22,9 @@ pub(super) struct Totals {
 pub(super) struct Groups(BTreeMap<u32, CpuAccount>);
 
 impl Groups {
-    /// Returns the totals of containers, by the leaders of all their process groups, for each of which the container is given.
-    /// Processes that have left a group but descend from it belong to it, too. A page of memory that processes share counts for
-    /// each.
+    /// Returns the totals of containers, by the leaders of all their process groups, for each of which the container is
+    /// given. Processes that have left a group but descend from it belong to it, too. A page of memory that processes
+    /// share counts for each.
     pub(super) fn measure(&mut self, leaders: &BTreeMap<u32, u32>) -> BTreeMap<u32, Totals> {
         let mut present: BTreeMap<u32, BTreeMap<u32, Process>> = BTreeMap::new();
         let processes = if leaders.is_empty() { BTreeMap::new() } else { processes() };
@@ -67,7 +68,8 @@ fn processes() -> BTreeMap<u32, Process> {
 fn parse_stat(text: &str) -> Option<Process> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    // A process that has ended but wasn't waited for still has its time. The times of children may be negative in theory.
+    // A process that has ended but wasn't waited for still has its time. The times of children may be negative in
+    // theory.
     let ticks = |at: [usize; 2]| at.into_iter().filter_map(number).fold(0, u64::saturating_add);
     Some(Process {
         parent: number(1)?.try_into().ok()?,
@@ -122,8 +124,8 @@ mod tests {
     #[test]
     fn descendants_that_left_the_group_belong_to_it() {
         let process = |parent, group| Process { parent, group, ..Process::default() };
-        // 10 leads a container, 11 is in its group, 12 has left it, and 13 is a child of 12. 15 leads a command in it, and
-        // 16 is in its group. 20 is another one's.
+        // 10 leads a container, 11 is in its group, 12 has left it, and 13 is a child of 12. 15 leads a command in it,
+        // and 16 is in its group. 20 is another one's.
         let all = [(1, process(0, 1)), (10, process(1, 10)), (11, process(10, 10)), (12, process(11, 12))];
         let others = [(13, process(12, 12)), (20, process(1, 20)), (30, process(31, 30)), (31, process(30, 31))];
         let command = [(15, process(1, 15)), (16, process(15, 15))];

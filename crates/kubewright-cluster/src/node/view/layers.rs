@@ -1,7 +1,7 @@
 //! The file systems of the host, with a layer above each that keeps what a container writes.
 //!
-//! The layers are those of overlays (<https://docs.kernel.org/filesystems/overlayfs.html>). File systems of the kernel, of other
-//! machines and those that can't be written have none: containers see them as the host does.
+//! The layers are those of overlays (<https://docs.kernel.org/filesystems/overlayfs.html>). File systems of the kernel,
+//! of other machines and those that can't be written have none: containers see them as the host does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,8 @@ impl Layers {
     /// Creates empty layers in `folder`.
     ///
     /// # Errors
-    /// If the mounts can't be read, the path of the directory can't be written in the options of a mount, or a directory can't be created.
+    /// If the mounts can't be read, the path of the directory can't be written in the options of a mount, or a
+    /// directory can't be created.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         if !is_plain(folder) {
             return Err(io::Error::other(format!("{} has characters that separate options", folder.display())));
@@ -61,7 +62,8 @@ impl Layers {
         Ok(Self(layers))
     }
 
-    /// Returns the mount points with the options of the overlays on them; those without are shared. A mount point comes before those in it.
+    /// Returns the mount points with the options of the overlays on them; those without are shared. A mount point comes
+    /// before those in it.
     pub(super) fn mounts(&self) -> impl Iterator<Item = (&Path, Option<String>)> {
         self.0.iter().map(|(point, layer)| {
             let options = layer.as_ref().map(|layer| {
@@ -73,14 +75,15 @@ impl Layers {
         })
     }
 
-    /// Returns where a path of the host, without links, is kept once a container writes it; `None` if it shares the file system.
+    /// Returns where a path of the host, without links, is kept once a container writes it; `None` if it shares the
+    /// file system.
     pub(super) fn upper(&self, path: &Path) -> Option<PathBuf> {
         let (point, layer) = path.ancestors().find_map(|path| self.0.get_key_value(path))?;
         Some(super::joined(&layer.as_ref()?.upper, path.strip_prefix(point).ok()?))
     }
 
-    /// Creates the directories of a path of the host, which exists there, in its layer. Returns the last of them, or `None` if the
-    /// file system is shared.
+    /// Creates the directories of a path of the host, which exists there, in its layer. Returns the last of them, or
+    /// `None` if the file system is shared.
     ///
     /// # Errors
     /// If a directory can't be created.
@@ -108,7 +111,8 @@ fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b":,\\\" \t\n".contains(byte))
 }
 
-/// Returns the mount points of the file systems that containers see, and whether each gets a layer. Those below one that has none belong to it.
+/// Returns the mount points of the file systems that containers see, and whether each gets a layer. Those below one
+/// that has none belong to it.
 fn file_systems(mounts: &[u8]) -> BTreeMap<PathBuf, bool> {
     #[derive(PartialEq)]
     enum Kind {

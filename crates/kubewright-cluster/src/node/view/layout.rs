@@ -155,7 +155,8 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Binds what is mounted at its path on the host, too, where no mount is in it: the container writes no copy of it there.
+    /// Binds what is mounted at its path on the host, too, where no mount is in it: the container writes no copy of it
+    /// there.
     fn share_sources(&mut self, mounts: &[Mount], own: &Path) -> io::Result<()> {
         // Without what is mounted in it, such as this root directory.
         let read_only = if self.read_only { ",ro" } else { "" };

@@ -1,17 +1,17 @@
 //! The file system as a container sees it: that of the host, with the pod's volumes at their mount paths.
 //!
 //! A container's process starts in a mount namespace of its own, below a root directory that is put together there: the
-//! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't exist is
-//! replaced by one of the pod, with links to what the host's directory contains. If containers are isolated,
-//! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes, and the program is the first of
-//! a process namespace, or in that of its pod ([`processes`]).
+//! directories of the host are bound into it, and the volumes onto them. A directory in which a mount path doesn't
+//! exist is replaced by one of the pod, with links to what the host's directory contains. If containers are isolated,
+//! each file system of the host is mounted there below a layer ([`layers`]) that keeps what the container writes, and
+//! the program is the first of a process namespace, or in that of its pod ([`processes`]).
 //!
-//! So no mount point is created on the host, and no
-//! other process sees the mounts, which end with the process. A command of `kubectl exec` enters the namespace of the container, or
-//! gets one of its own with the same mounts. The name of the host is the pod's there, in a UTS namespace.
+//! So no mount point is created on the host, and no other process sees the mounts, which end with the process. A
+//! command of `kubectl exec` enters the namespace of the container, or gets one of its own with the same mounts. The
+//! name of the host is the pod's there, in a UTS namespace.
 //!
-//! `unshare`, `nsenter`, `mount` and a shell do the work, since the namespace has to be entered between the fork and the start of the
-//! program: as root directly, otherwise in a user namespace. Whether that works is tried once.
+//! `unshare`, `nsenter`, `mount` and a shell do the work, since the namespace has to be entered between the fork and
+//! the start of the program: as root directly, otherwise in a user namespace. Whether that works is tried once.
 
 mod layers;
 mod layout;
@@ -96,7 +96,8 @@ pub(crate) struct Tools {
     user: Option<(u32, u32)>,
     /// Whether mounts can be read-only.
     read_only: bool,
-    /// Whether containers have layers of their own above the file systems of the host, and may have processes of their own.
+    /// Whether containers have layers of their own above the file systems of the host, and may have processes of their
+    /// own.
     isolated: bool,
 }
 
@@ -125,8 +126,8 @@ pub(crate) struct ViewOptions {
 }
 
 impl Tools {
-    /// Finds out whether this process can make mount namespaces, and isolate containers if it should. Blocks for some milliseconds. `folder` is for files of the
-    /// trial.
+    /// Finds out whether this process can make mount namespaces, and isolate containers if it should. Blocks for some
+    /// milliseconds. `folder` is for files of the trial.
     ///
     /// # Errors
     /// Returns the reason why it can't.
@@ -161,8 +162,8 @@ impl Tools {
         Err(why)
     }
 
-    /// Returns whether mounts can be seen in several namespaces. If one of a view is to be, the directory of the view has to be
-    /// on a mount that is private, since the others would be seen on the host, too.
+    /// Returns whether mounts can be seen in several namespaces. If one of a view is to be, the directory of the view
+    /// has to be on a mount that is private, since the others would be seen on the host, too.
     pub(crate) fn can_propagate(&self) -> bool {
         self.user.is_none()
     }
@@ -205,7 +206,8 @@ pub(super) fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 impl View {
-    /// Creates a view in `folder`, which is emptied, and whose parent belongs to the pod: the container finds it at the same path.
+    /// Creates a view in `folder`, which is emptied, and whose parent belongs to the pod: the container finds it at the
+    /// same path.
     ///
     /// # Errors
     /// If a file can't be written, or a mount path can't be used.
@@ -240,7 +242,8 @@ impl View {
         let mut command = self.unshare();
         command.arg("--mount");
         if self.propagates() {
-            // The copies of the host's mounts stay connected with them. Those that the container sees are disconnected one by one.
+            // The copies of the host's mounts stay connected with them. Those that the container sees are disconnected
+            // one by one.
             command.args(["--propagation", "unchanged"]);
         }
         if self.options.host_name.is_some() {
@@ -307,8 +310,8 @@ impl View {
         command
     }
 
-    /// Waits until the program that a process has started with this view is in its root directory, or has ended. Before that, no other
-    /// one can enter it. Returns the process of the program.
+    /// Waits until the program that a process has started with this view is in its root directory, or has ended. Before
+    /// that, no other one can enter it. Returns the process of the program.
     pub(crate) async fn entered(&self, process: u32) -> u32 {
         let Ok(host) = root_of("self") else { return process };
         if self.tools.nsenter.is_none() {
@@ -344,8 +347,8 @@ impl View {
         }
     }
 
-    /// Creates a directory in the layer of the container, unless it or a mount is there. Returns its path on the host, or
-    /// `None` if the container doesn't have it in its layer.
+    /// Creates a directory in the layer of the container, unless it or a mount is there. Returns its path on the host,
+    /// or `None` if the container doesn't have it in its layer.
     ///
     /// # Errors
     /// If a directory can't be created.
@@ -421,7 +424,8 @@ fn absolute(path: &Path) -> PathBuf {
     plain
 }
 
-/// Replaces the paths of mounts by those to which they lead, as a container runtime does, and sorts them: the parents of nested mounts come first.
+/// Replaces the paths of mounts by those to which they lead, as a container runtime does, and sorts them: the parents
+/// of nested mounts come first.
 fn follow_links(mounts: &mut [Mount]) {
     mounts.sort_by_key(|mount| mount.path.components().count());
     for index in 0..mounts.len() {
@@ -480,7 +484,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a shell command with mounts, and returns what it prints. Returns `None` where the host has no mount namespaces.
+    /// Runs a shell command with mounts, and returns what it prints. Returns `None` where the host has no mount
+    /// namespaces.
     fn run(mounts: Vec<Mount>, script: &str) -> Option<String> {
         run_with(mounts, false, script)
     }

@@ -10,8 +10,9 @@ use crate::node::{
     process_streams::Stdin,
 };
 
-/// The script of the first process of a namespace, which waits for the end of its input. Orphaned processes become its children; while it
-/// ignores SIGCHLD, the kernel reaps them. In `dash`, `trap` can't ignore SIGCHLD, but GNU's `env` can.
+/// The script of the first process of a namespace, which waits for the end of its input. Orphaned processes become its
+/// children; while it ignores SIGCHLD, the kernel reaps them. In `dash`, `trap` can't ignore SIGCHLD, but GNU's `env`
+/// can.
 const FIRST_PROCESS: &str =
     "ignore='env --ignore-signal=CHLD'; $ignore true 2>/dev/null && exec $ignore cat; trap '' CHLD; exec cat";
 
@@ -34,8 +35,8 @@ impl VisibleProcesses {
     }
 }
 
-/// The process namespace that the containers of one pod share (`shareProcessNamespace`). It is created when the first of them starts.
-/// Dropping it kills all processes in it.
+/// The process namespace that the containers of one pod share (`shareProcessNamespace`). It is created when the first
+/// of them starts. Dropping it kills all processes in it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedProcesses(OnceCell<Holder>);
 

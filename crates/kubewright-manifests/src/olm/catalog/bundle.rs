@@ -116,8 +116,8 @@ impl CatalogBundle {
         modes.filter(|mode| mode["supported"] == true).map(|mode| text(mode, "/type")).collect()
     }
 
-    /// Returns the catalog in JSON: a package, a channel, and the bundle as its only entry. The entry may replace an installed
-    /// ClusterServiceVersion, which doesn't have to be in the catalog.
+    /// Returns the catalog in JSON: a package, a channel, and the bundle as its only entry. The entry may replace an
+    /// installed ClusterServiceVersion, which doesn't have to be in the catalog.
     ///
     /// # Errors
     /// If the catalog doesn't fit into a ConfigMap.
@@ -186,7 +186,8 @@ impl CatalogBundle {
         metadata.into()
     }
 
-    /// Returns the images that a mirror has to copy: those that the bundle lists, its own, and those of its Deployments.
+    /// Returns the images that a mirror has to copy: those that the bundle lists, its own, and those of its
+    /// Deployments.
     fn related_images(&self) -> Vec<Value> {
         let mut all = items(&self.service_version, "/spec/relatedImages").to_vec();
         let known: BTreeSet<_> = all.iter().map(|entry| text(entry, "/image").to_owned()).collect();

@@ -55,7 +55,8 @@ pub enum InstallModeError {
 }
 
 impl InstallMode {
-    /// Chooses the mode for a bundle: the given one if the operator supports it, or else all namespaces or its own, whichever it supports.
+    /// Chooses the mode for a bundle: the given one if the operator supports it, or else all namespaces or its own,
+    /// whichever it supports.
     ///
     /// # Errors
     /// If the operator doesn't support the mode, or none that needs no further namespaces.
@@ -125,7 +126,8 @@ impl fmt::Display for InstallMode {
     }
 }
 
-/// Returns the target namespaces of an existing OperatorGroup; none for all namespaces. Those of a selector are in its status.
+/// Returns the target namespaces of an existing OperatorGroup; none for all namespaces. Those of a selector are in its
+/// status.
 pub fn targets_of(group: &Value) -> BTreeSet<String> {
     let named = |pointer: &str| {
         let names = items(group, pointer).iter().filter_map(Value::as_str);
@@ -135,7 +137,8 @@ pub fn targets_of(group: &Value) -> BTreeSet<String> {
     if targets.is_empty() { named("/status/namespaces") } else { targets }
 }
 
-/// Returns the first install mode that the target namespaces of an OperatorGroup require and an operator doesn't support.
+/// Returns the first install mode that the target namespaces of an OperatorGroup require and an operator doesn't
+/// support.
 pub fn unsupported(targets: &BTreeSet<String>, namespace: &str, supported: &[&str]) -> Option<&'static str> {
     let is_own = targets.contains(namespace);
     let required = [

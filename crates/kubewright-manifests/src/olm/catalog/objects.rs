@@ -46,7 +46,8 @@ pub fn catalog_name(package: &str) -> String {
     format!("{}-catalog", short(package, LABEL - "-catalog".len()))
 }
 
-/// The objects that serve a catalog. Their name contains a hash of the catalog, so those of the next catalog can be created beside them.
+/// The objects that serve a catalog. Their name contains a hash of the catalog, so those of the next catalog can be
+/// created beside them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CatalogServer {
     name: String,
@@ -120,7 +121,8 @@ impl CatalogServer {
 
     fn deployment(&self) -> Value {
         let options = &self.options;
-        // A file that is mounted by a subPath has no links beside it, which opm would read as further copies of the catalog.
+        // A file that is mounted by a subPath has no links beside it, which opm would read as further copies of the
+        // catalog.
         let mount = json!({
             "name": "catalog", "readOnly": true,
             "mountPath": format!("{CONFIGS}/{}/{FILE}", self.name), "subPath": FILE,

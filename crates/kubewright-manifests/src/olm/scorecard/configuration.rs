@@ -120,7 +120,8 @@ impl Configuration {
     /// Reads a configuration. The storage of the whole is that of tests that have none.
     ///
     /// # Errors
-    /// Returns an error if the text is not a configuration of a known version, or if a field has another type than it should.
+    /// Returns an error if the text is not a configuration of a known version, or if a field has another type than it
+    /// should.
     pub fn read(content: &str) -> Result<Self, ConfigurationError> {
         let documents = yaml::read(content)?;
         let configuration = documents.first().cloned().unwrap_or_default();

@@ -4,7 +4,8 @@
 //! * [`Check`] is a built-in test, a function of the bundle's files;
 //! * [`TestList`] is the result, as text and as JSON.
 //!
-//! Nothing is run here: a program has to create examples on an API server, and to run the images of other tests. The format is that of
+//! Nothing is run here: a program has to create examples on an API server, and to run the images of other tests. The
+//! format is that of
 //! <https://sdk.operatorframework.io/docs/testing-operators/scorecard>.
 
 mod check;

@@ -54,7 +54,8 @@ struct State {
     store: Store,
     /// One for each watched namespace, or a single one for all.
     watches: Vec<WatchState>,
-    /// The number of types that were declared after the first event. Lists that begin later have the fields that they read.
+    /// The number of types that were declared after the first event. Lists that begin later have the fields that they
+    /// read.
     generation: u64,
 }
 
@@ -135,8 +136,8 @@ impl Kind {
         self.codec.declare::<T>(|| 0);
     }
 
-    /// Keeps the fields that `T` reads, also of objects that arrived before: if `T` is new, all watches list again. Returns the
-    /// generation to pass to [`Kind::is_complete`].
+    /// Keeps the fields that `T` reads, also of objects that arrived before: if `T` is new, all watches list again.
+    /// Returns the generation to pass to [`Kind::is_complete`].
     pub(crate) fn declare_late<T: AnyObject>(&self) -> u64 {
         let state = &mut *self.state.write();
         self.codec.declare::<T>(|| self.begin_generation(state))
@@ -375,7 +376,8 @@ impl Kind {
         self.relists.iter().skip(number).take(1).for_each(Notify::notify_one);
     }
 
-    /// Drops the resource versions that a watch has seen, which the API server doesn't know: its next list is accepted as it is.
+    /// Drops the resource versions that a watch has seen, which the API server doesn't know: its next list is accepted
+    /// as it is.
     pub(super) fn forget_versions(&self, number: usize) {
         if let Some(watch) = self.state.write().watches.get_mut(number) {
             watch.forget_versions();
@@ -400,8 +402,8 @@ impl Kind {
         }
     }
 
-    /// Records a resource version that the API server has returned to a write or a live read: a list that begins later is at
-    /// least as new, even if the object is gone by then.
+    /// Records a resource version that the API server has returned to a write or a live read: a list that begins later
+    /// is at least as new, even if the object is gone by then.
     pub(crate) fn note_version(&self, namespace: Option<&str>, version: u64) {
         for watch in self.state.write().watches.iter_mut().filter(|watch| watch.covers(namespace)) {
             watch.note_version(version);

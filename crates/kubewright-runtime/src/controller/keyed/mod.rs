@@ -22,16 +22,16 @@ use crate::{
     rbac::{Permissions, PolicyRule},
 };
 
-/// The key of a [`KeyController`]: any value that is ordered, hashed, cloned and displayed, such as a `String`, a number or a struct.
-/// Logs show it by `Display`. Keep it small: the queue holds a copy of each that waits.
+/// The key of a [`KeyController`]: any value that is ordered, hashed, cloned and displayed, such as a `String`, a
+/// number or a struct. Logs show it by `Display`. Keep it small: the queue holds a copy of each that waits.
 pub trait Key: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}
 
 impl<Q: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static> Key for Q {}
 
 /// The logic of a [`KeyController`]: makes the world match what one key stands for.
 ///
-/// A reconcile may be cancelled at any `await` and is repeated after an error, so it must be idempotent. At most one run per key is in
-/// progress at a time.
+/// A reconcile may be cancelled at any `await` and is repeated after an error, so it must be idempotent. At most one
+/// run per key is in progress at a time.
 pub trait KeyReconciler<Q: Key>: Send + Sync + 'static {
     /// The error of a reconcile. [`error_policy`](Self::error_policy) decides how it is retried.
     type Error: Into<Box<dyn Error + Send + Sync>> + fmt::Debug + fmt::Display + Send + 'static;
@@ -48,7 +48,8 @@ pub trait KeyReconciler<Q: Key>: Send + Sync + 'static {
 
 /// The context of one reconcile of a [`KeyController`].
 ///
-/// It has no cached reads of its own: a reconciler keeps the handles of [`Manager::cached`](crate::manager::Manager::cached) that it needs.
+/// It has no cached reads of its own: a reconciler keeps the handles of
+/// [`Manager::cached`](crate::manager::Manager::cached) that it needs.
 #[derive(Clone)]
 pub struct KeyContext {
     client: Client,
@@ -64,8 +65,9 @@ impl fmt::Debug for KeyContext {
 }
 
 impl KeyContext {
-    /// The client for all requests, with the controller's field manager. Nothing waits until the cache shows its writes: a reconcile that reads the
-    /// cache may see a state before the key's last run, so it must read from the API server where that matters.
+    /// The client for all requests, with the controller's field manager. Nothing waits until the cache shows its
+    /// writes: a reconcile that reads the cache may see a state before the key's last run, so it must read from the API
+    /// server where that matters.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -94,7 +96,8 @@ impl KeyContext {
 
 /// Enqueues keys of one [`KeyController`]; see [`KeyController::watches_raw_source`]. Cheap to clone.
 ///
-/// It never waits, and its memory is bounded by the number of different keys: a key that is enqueued several times waits once.
+/// It never waits, and its memory is bounded by the number of different keys: a key that is enqueued several times
+/// waits once.
 pub struct KeyWaker<Q>(Arc<SharedQueue<Q>>);
 
 impl<Q> Clone for KeyWaker<Q> {
@@ -126,14 +129,16 @@ impl<Q: Key> KeyWaker<Q> {
     }
 }
 
-/// Runs a [`KeyReconciler`] for keys that are no Kubernetes objects: the tenants of a database, the zones of a DNS server, the nodes of a cloud
-/// (controller-runtime: `TypedController` with another type of requests). [`Manager::key_controller`](crate::manager::Manager::key_controller) adds it.
+/// Runs a [`KeyReconciler`] for keys that are no Kubernetes objects: the tenants of a database, the zones of a DNS
+/// server, the nodes of a cloud (controller-runtime: `TypedController` with another type of requests).
+/// [`Manager::key_controller`](crate::manager::Manager::key_controller) adds it.
 ///
-/// Keys come from tasks of the program and from changes of Kubernetes objects that map to them. Each has its backoff, and the queue, metrics and logs
-/// are those of a [`Controller`](super::Controller). What needs an object is missing: no reconcile waits for the cache to show earlier writes, and there are no traces, no finalizers and no events
-/// of its own ([`Manager::recorder`](crate::manager::Manager::recorder) records them about any object). Nor are keys listed anywhere: after a start and on a new leader, the sources have to
-/// send all keys again. With [sharding](crate::shard) a manager refuses such a controller unless each replica may reconcile all keys
-/// ([`KeyController::needs_leader`]).
+/// Keys come from tasks of the program and from changes of Kubernetes objects that map to them. Each has its backoff,
+/// and the queue, metrics and logs are those of a [`Controller`](super::Controller). What needs an object is missing:
+/// no reconcile waits for the cache to show earlier writes, and there are no traces, no finalizers and no events of its
+/// own ([`Manager::recorder`](crate::manager::Manager::recorder) records them about any object). Nor are keys listed
+/// anywhere: after a start and on a new leader, the sources have to send all keys again. With [sharding](crate::shard)
+/// a manager refuses such a controller unless each replica may reconcile all keys ([`KeyController::needs_leader`]).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -183,7 +188,8 @@ impl<Q> fmt::Debug for KeyController<Q> {
 }
 
 impl<Q: Key> KeyController<Q> {
-    /// A controller with one worker and no timeout. The name appears in logs, metrics and the `User-Agent`, and must be unique in a manager.
+    /// A controller with one worker and no timeout. The name appears in logs, metrics and the `User-Agent`, and must be
+    /// unique in a manager.
     pub fn new<R: KeyReconciler<Q>>(name: &str, reconciler: R) -> Self {
         let reconciler = Arc::new(reconciler);
         let work = move |key: Q, ctx: KeyContext| -> BoxFuture<'static, Result<Action, Failure>> {
@@ -213,8 +219,9 @@ impl<Q: Key> KeyController<Q> {
         }
     }
 
-    /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each that changes. The
-    /// first list comes behind other changes. The mapper must be fast, because it blocks further events of the kind.
+    /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each
+    /// that changes. The first list comes behind other changes. The mapper must be fast, because it blocks further
+    /// events of the kind.
     pub fn watches<T: Object>(self, mapper: impl Fn(&T) -> Vec<Q> + Send + Sync + 'static) -> Self {
         self.watches_when(Predicate::always(), mapper)
     }
@@ -231,8 +238,8 @@ impl<Q: Key> KeyController<Q> {
         self
     }
 
-    /// Reconciles the keys that are sent through a channel. It ends when all senders are dropped. On a replica that isn't the leader keys wait in the
-    /// channel.
+    /// Reconciles the keys that are sent through a channel. It ends when all senders are dropped. On a replica that
+    /// isn't the leader keys wait in the channel.
     pub fn reconcile_on(self, mut keys: mpsc::Receiver<Q>) -> Self {
         self.watches_raw_source(|waker| async move {
             while let Some(key) = keys.recv().await {
@@ -242,7 +249,8 @@ impl<Q: Key> KeyController<Q> {
     }
 
     /// Reconciles the keys that a task wakes. The task starts with the controller, on the leader only if the controller
-    /// [needs one](KeyController::needs_leader), and is cancelled at its next `await` when the controller stops. It may end earlier.
+    /// [needs one](KeyController::needs_leader), and is cancelled at its next `await` when the controller stops. It may
+    /// end earlier.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -279,7 +287,8 @@ impl<Q: Key> KeyController<Q> {
         Self { rate_limit: Some(limit), ..self }
     }
 
-    /// Sets the time after which a reconcile counts as failed, as [`Controller::timeout`](super::Controller::timeout). There is no limit by default.
+    /// Sets the time after which a reconcile counts as failed, as [`Controller::timeout`](super::Controller::timeout).
+    /// There is no limit by default.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
@@ -289,13 +298,14 @@ impl<Q: Key> KeyController<Q> {
         Self { field_manager: Some(name.into()), ..self }
     }
 
-    /// Sets whether the controller runs only on the leader (the default), or all replicas reconcile all keys at the same time.
+    /// Sets whether the controller runs only on the leader (the default), or all replicas reconcile all keys at the
+    /// same time.
     pub fn needs_leader(self, needs_leader: bool) -> Self {
         Self { is_exclusive: needs_leader, ..self }
     }
 
-    /// Adds a rule to the operator's role, for the requests of the reconciles. Those of the watched kinds are there. It has no effect
-    /// at run time.
+    /// Adds a rule to the operator's role, for the requests of the reconciles. Those of the watched kinds are there. It
+    /// has no effect at run time.
     pub fn policy_rule(self, rule: PolicyRule) -> Self {
         Self { permissions: self.permissions.allow(rule), ..self }
     }

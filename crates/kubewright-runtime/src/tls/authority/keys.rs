@@ -4,13 +4,13 @@ use std::{fmt, sync::Arc};
 
 use rcgen::KeyPair;
 
-/// A source of private keys for a [simulation](crate::webhook::SimulatedRotation), in which the same seed has to make the same
-/// certificates.
+/// A source of private keys for a [simulation](crate::webhook::SimulatedRotation), in which the same seed has to make
+/// the same certificates.
 ///
 /// A manager that serves its webhooks never uses one: its keys come from the operating system.
 pub trait KeySource: Send + Sync + 'static {
-    /// Returns the next private key, in the DER encoding of PKCS#8. The signatures of Ed25519 keys (RFC 8032) are deterministic, so the same
-    /// keys sign the same certificates.
+    /// Returns the next private key, in the DER encoding of PKCS#8. The signatures of Ed25519 keys (RFC 8032) are
+    /// deterministic, so the same keys sign the same certificates.
     fn next_key(&self) -> Vec<u8>;
 }
 

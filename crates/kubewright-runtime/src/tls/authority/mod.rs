@@ -6,8 +6,8 @@
 //! has been replaced.
 //!
 //! Malformed, expired and foreign certificates are replaced at once. Known and valid authorities stay trusted, so that
-//! clients still trust replicas that serve older certificates: those that this process has read, and those of ours that clients trust
-//! now, also if the Secret was lost or replaced.
+//! clients still trust replicas that serve older certificates: those that this process has read, and those of ours that
+//! clients trust now, also if the Secret was lost or replaced.
 
 mod keys;
 
@@ -75,8 +75,8 @@ struct Authority {
 
 /// Returns the new content of the Secret; `None` if the present content is up to date.
 ///
-/// `known` is the last known content; `configured` are the authorities that clients trust now, in PEM; `names` are the host names and addresses
-/// to serve; new keys are those of `keys`.
+/// `known` is the last known content; `configured` are the authorities that clients trust now, in PEM; `names` are the
+/// host names and addresses to serve; new keys are those of `keys`.
 ///
 /// # Errors
 /// If the system can't generate a key.

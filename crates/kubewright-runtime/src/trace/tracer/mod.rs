@@ -53,8 +53,8 @@ pub(crate) trait ControllerInfo: Send + Sync {
 ///
 /// # Locks
 /// Methods that document it are called under the queue's lock: the lock order is queue, then tracer, never the reverse.
-/// While the tracer's lock is held, no other lock is taken, no method of [`ControllerInfo`] is called, and no objects are
-/// compared, because every event and every worker takes this lock.
+/// While the tracer's lock is held, no other lock is taken, no method of [`ControllerInfo`] is called, and no objects
+/// are compared, because every event and every worker takes this lock.
 pub(crate) struct Tracer {
     controller: Arc<str>,
     kind: Cow<'static, str>,

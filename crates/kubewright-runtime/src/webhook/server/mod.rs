@@ -44,8 +44,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 const START: Duration = Duration::from_secs(5);
 /// The time limit of reviews in flight when the server stops: the timeout in our configurations.
 const DRAIN: Duration = Duration::from_secs(10);
-/// The time after which an idle connection is closed. The API server closes idle connections after 90 seconds; if we closed them first, a
-/// review could be sent on a closing one.
+/// The time after which an idle connection is closed. The API server closes idle connections after 90 seconds; if we
+/// closed them first, a review could be sent on a closing one.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// The parts of its manager that a server uses.
@@ -76,8 +76,8 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts the server, for all clients or only those that `callers` verifies; `None` if the address is disabled. Returns once
-    /// there is a certificate, or after a while without. The readiness check is `webhook`.
+    /// Starts the server, for all clients or only those that `callers` verifies; `None` if the address is disabled.
+    /// Returns once there is a certificate, or after a while without. The readiness check is `webhook`.
     ///
     /// # Errors
     /// Those of [`Server::start`].

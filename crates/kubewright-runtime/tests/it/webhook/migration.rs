@@ -121,7 +121,8 @@ async fn a_definition_that_changes_meanwhile_keeps_its_versions() {
     manager.stop().await;
 }
 
-/// Defines StorageVersionMigration, which the embedded cluster doesn't have, as Kubernetes 1.36 serves it when it is enabled.
+/// Defines StorageVersionMigration, which the embedded cluster doesn't have, as Kubernetes 1.36 serves it when it is
+/// enabled.
 async fn define_migrations(scene: &Scene) {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let definition = json!({

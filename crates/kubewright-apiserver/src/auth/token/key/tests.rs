@@ -1,6 +1,7 @@
 use super::*;
 
-/// Pairs of the same key in PKCS#8 and in the older form, with the key's name as OpenSSL computes it. They secure nothing.
+/// Pairs of the same key in PKCS#8 and in the older form, with the key's name as OpenSSL computes it. They secure
+/// nothing.
 const KEYS: [(&str, &str, &str, &str); 2] = [
     (include_str!("p256.pem"), include_str!("p256-sec1.pem"), "ES256", "luPEs_DxsixNJUv-Cv-QcI-YNAPMbTeNF3iJFxvqn78"),
     (include_str!("rsa.pem"), include_str!("rsa-pkcs1.pem"), "RS256", "E1-29busXcLy9fcNbiSnTt5B_rUn7Cy19WXwa1hc8-A"),

@@ -20,7 +20,8 @@ use crate::{
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// The verbs in discovery while the CRD is being deleted. The others are still served, so that finalizers can be removed.
+/// The verbs in discovery while the CRD is being deleted. The others are still served, so that finalizers can be
+/// removed.
 const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 
 /// Returns the stored resource of a CRD.

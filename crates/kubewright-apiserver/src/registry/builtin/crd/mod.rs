@@ -1,7 +1,8 @@
 //! CustomResourceDefinitions (CRDs).
 //!
-//! A CRD is established by a second write, which the request that created it makes before it is answered. Then [`entries`] creates a registry
-//! entry for each served version. All versions serve the same stored objects, which [`crate::codec`] converts.
+//! A CRD is established by a second write, which the request that created it makes before it is answered. Then
+//! [`entries`] creates a registry entry for each served version. All versions serve the same stored objects, which
+//! [`crate::codec`] converts.
 
 mod approval;
 mod bundle;

@@ -46,9 +46,9 @@ impl Names {
         self.0.iter().filter(|(_, accepted)| !accepted.is_complete).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the names of a CRD that it can have, and the reason and message of a conflict: a built-in kind, or another CRD of
-    /// the same group, already uses one of the names. As in Kubernetes, the last of several conflicts counts, and a CRD keeps the
-    /// names that were accepted before.
+    /// Returns the names of a CRD that it can have, and the reason and message of a conflict: a built-in kind, or
+    /// another CRD of the same group, already uses one of the names. As in Kubernetes, the last of several conflicts
+    /// counts, and a CRD keeps the names that were accepted before.
     fn accept(&self, definition: &Value) -> (Value, Option<(&'static str, String)>) {
         let (own, group) = (text(definition, "/metadata/name"), text(definition, "/spec/group"));
         let others: Vec<_> = self.0.iter().filter(|(name, other)| *name != own && other.group == group).collect();

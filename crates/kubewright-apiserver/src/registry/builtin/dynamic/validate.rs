@@ -338,8 +338,8 @@ pub(super) fn validate_pool_name(name: &str, path: &Path<'_>, errors: &mut Error
     name.split('/').for_each(|part| validate_text(part, name::dns1123_subdomain, path, errors));
 }
 
-/// Checks the fields by which a slice or a device says on which nodes devices are, and returns the names of those that are set.
-/// `empty` is the error of an empty node name, `flags` are the fields that can only be true.
+/// Checks the fields by which a slice or a device says on which nodes devices are, and returns the names of those that
+/// are set. `empty` is the error of an empty node name, `flags` are the fields that can only be true.
 fn validate_node_fields(
     object: &Value,
     empty: &str,

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
-/// A default level whose requests are queued: name, shares of the concurrency, percentage that others may borrow, number
-/// of queues, and number of queues that a flow may use.
+/// A default level whose requests are queued: name, shares of the concurrency, percentage that others may borrow,
+/// number of queues, and number of queues that a flow may use.
 const QUEUED: [(&str, i64, i64, i64, i64); 6] = [
     ("system", 30, 33, 64, 6),
     ("node-high", 40, 25, 64, 6),

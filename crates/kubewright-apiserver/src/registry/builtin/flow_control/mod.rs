@@ -1,5 +1,4 @@
-//! Flow schemas and priority levels
-//! (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>).
+//! Flow schemas and priority levels (<https://kubernetes.io/docs/concepts/cluster-administration/flow-control/>).
 
 mod defaults;
 mod validate;

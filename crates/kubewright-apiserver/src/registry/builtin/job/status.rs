@@ -38,7 +38,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Checks an update of a job's status. As in Kubernetes, most rules apply only if the update changes what they are about.
+/// Checks an update of a job's status. As in Kubernetes, most rules apply only if the update changes what they are
+/// about.
 pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new, path) = (Job(old), Job(new), Path::new("status"));
     for name in ["active", "succeeded", "failed", "ready", "terminating"] {

@@ -126,7 +126,8 @@ fn has_open_template(job: &Value) -> bool {
     boolean(&job["spec"], "suspend") && stands && int(status, "active") == 0
 }
 
-/// Checks that an open template changes only where its pods are scheduled and what they request, and another one not at all.
+/// Checks that an open template changes only where its pods are scheduled and what they request, and another one not at
+/// all.
 fn validate_template_update(old: &Value, new: &Value, is_open: bool, errors: &mut Errors) {
     let mut before = old["template"].clone();
     let after = &new["template"];

@@ -188,8 +188,8 @@ fn is_use_of_own(attributes: &Attributes) -> bool {
     ["get", "create", "update", "patch", "delete"].contains(&attributes.verb.as_str())
 }
 
-/// Returns whether a request is for the object with the node's name. A creation doesn't name its object yet; the admission plugin
-/// knows it.
+/// Returns whether a request is for the object with the node's name. A creation doesn't name its object yet; the
+/// admission plugin knows it.
 fn is_for_own(node: &str, attributes: &Attributes) -> bool {
     attributes.verb == "create" || attributes.name == node
 }

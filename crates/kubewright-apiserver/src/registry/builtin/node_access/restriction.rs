@@ -87,10 +87,12 @@ fn require(holds: bool, why: &str) -> Checked {
 }
 
 impl NodeRestriction {
-    /// Checks a change by a user. Those of other users than nodes are accepted, and those of parts of this process, which roles don't limit either.
+    /// Checks a change by a user. Those of other users than nodes are accepted, and those of parts of this process,
+    /// which roles don't limit either.
     ///
     /// # Errors
-    /// Returns 403 for a change that the node must not make, and 404 for one that refers to a pod or node that doesn't exist.
+    /// Returns 403 for a change that the node must not make, and 404 for one that refers to a pod or node that doesn't
+    /// exist.
     pub(crate) fn check(&self, user: &UserInfo, change: Change<'_>) -> Result<(), Status> {
         let Some(node) = user.node().filter(|_| !user.is_unrestricted) else { return Ok(()) };
         let checked = match node {

@@ -38,8 +38,8 @@ pub(super) fn annotated(pod: &Value) -> Vec<String> {
     changes(pod).into_iter().map(|(key, ..)| key).collect()
 }
 
-/// Returns the annotations to copy, with the names of their containers and the profiles. An annotation that isn't a valid
-/// profile has none.
+/// Returns the annotations to copy, with the names of their containers and the profiles. An annotation that isn't a
+/// valid profile has none.
 fn changes(pod: &Value) -> Vec<(String, String, Option<Value>)> {
     let spec = &pod["spec"];
     if text(spec, "/os/name") == "windows" {

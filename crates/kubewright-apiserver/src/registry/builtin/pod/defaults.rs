@@ -54,7 +54,8 @@ fn mirror_service_account(spec: &mut Value) {
     }
 }
 
-/// Adds the tolerations of failing nodes, unless there are others for them. Admission adds them to new and updated pods.
+/// Adds the tolerations of failing nodes, unless there are others for them. Admission adds them to new and updated
+/// pods.
 pub(super) fn tolerate_failing_nodes(spec: &mut Value) {
     fill(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
@@ -69,8 +70,8 @@ pub(super) fn tolerate_failing_nodes(spec: &mut Value) {
     }
 }
 
-/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys`, whose values are the pod's own, to the label selectors
-/// beside them.
+/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys`, whose values are the pod's own, to the label
+/// selectors beside them.
 pub(super) fn label_keys(pod: &mut Value) {
     let labels = pod["metadata"]["labels"].clone();
     let Some(spec) = pod.get_mut("spec") else { return };
@@ -111,8 +112,8 @@ pub(super) fn requests(spec: &mut Value) {
     whole_pod(spec);
 }
 
-/// Sets what is missing in the resources of the whole pod, if these contain something: limits of huge pages as those of the
-/// containers, requests as those of the containers, and otherwise as the limits.
+/// Sets what is missing in the resources of the whole pod, if these contain something: limits of huge pages as those of
+/// the containers, requests as those of the containers, and otherwise as the limits.
 fn whole_pod(spec: &mut Value) {
     let is_huge = |name: &str| name.starts_with("hugepages-");
     let (limits, requests) = (amounts(&spec["resources"], "limits"), amounts(&spec["resources"], "requests"));
@@ -178,8 +179,8 @@ fn container(container: &mut Value) {
     });
 }
 
-/// Removes the fields of features that Kubernetes 1.36 has, but that are off by default: `ContainerStopSignals`, `GenericWorkload`,
-/// `ClusterTrustBundleProjection` and `PodCertificateRequest`.
+/// Removes the fields of features that Kubernetes 1.36 has, but that are off by default: `ContainerStopSignals`,
+/// `GenericWorkload`, `ClusterTrustBundleProjection` and `PodCertificateRequest`.
 fn drop_disabled(spec: &mut Value) {
     remove(spec, "schedulingGroup");
     for containers in ["containers", "initContainers", "ephemeralContainers"] {
@@ -300,7 +301,8 @@ fn downward_items(source: &mut Value) {
     }
 }
 
-/// Makes the two fields with addresses agree, of which the older one prevails (the conversion of `PodStatus` in Kubernetes).
+/// Makes the two fields with addresses agree, of which the older one prevails (the conversion of `PodStatus` in
+/// Kubernetes).
 pub(super) fn addresses(status: &mut Value) {
     let (own, first) = (text(status, "/podIP").to_owned(), text(status, "/podIPs/0/ip").to_owned());
     if !own.is_empty() && own != first {

@@ -1,5 +1,4 @@
-//! What pods get from their runtime classes
-//! (<https://kubernetes.io/docs/concepts/containers/runtime-class/>).
+//! What pods get from their runtime classes (<https://kubernetes.io/docs/concepts/containers/runtime-class/>).
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The Pod Security Standards that namespaces ask for by labels
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-admission/>).
 //!
-//! A pod that violates the level of `enforce` is forbidden. An object with a template of pods, and a pod that violates the level of
-//! `warn` only, are stored with a warning. Violations of `audit` aren't recorded, since there is no audit log.
+//! A pod that violates the level of `enforce` is forbidden. An object with a template of pods, and a pod that violates
+//! the level of `warn` only, are stored with a warning. Violations of `audit` aren't recorded, since there is no audit
+//! log.
 
 mod checks;
 mod policy;

@@ -97,8 +97,8 @@ impl Policy {
         self.enforce.to_string()
     }
 
-    /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the strictest one, and
-    /// causes no warnings; a malformed version is the latest.
+    /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the
+    /// strictest one, and causes no warnings; a malformed version is the latest.
     pub(crate) fn read(namespace: &Value) -> (Self, Vec<Cause>) {
         let labels = namespace["metadata"]["labels"].as_object();
         let mut errors = Vec::new();

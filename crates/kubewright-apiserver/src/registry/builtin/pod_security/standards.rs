@@ -1,5 +1,4 @@
-//! The checks of each level and version
-//! (<https://kubernetes.io/docs/concepts/security/pod-security-standards/>).
+//! The checks of each level and version (<https://kubernetes.io/docs/concepts/security/pod-security-standards/>).
 
 use super::{
     checks::{self, Pod},

@@ -36,8 +36,8 @@ impl<'a> Evaluator<'a> {
         (!is_ignored).then_some(Self { group, plural })
     }
 
-    /// Returns the evaluator of what a quota limits under a name, such as `requests.cpu` or `count/jobs.batch`. The kind of
-    /// the objects need not exist.
+    /// Returns the evaluator of what a quota limits under a name, such as `requests.cpu` or `count/jobs.batch`. The
+    /// kind of the objects need not exist.
     pub fn of_name(name: &'a str) -> Option<Self> {
         if let Some(counted) = name.strip_prefix(COUNT) {
             let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));

@@ -37,8 +37,8 @@ pub(super) fn ends_by_deadline(pod: &Value) -> bool {
     pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0)
 }
 
-/// Returns whether a pod uses anything but its place in the store: it hasn't ended, and if it is being deleted, its grace
-/// period isn't over.
+/// Returns whether a pod uses anything but its place in the store: it hasn't ended, and if it is being deleted, its
+/// grace period isn't over.
 fn is_active(pod: &Value, now: Timestamp) -> bool {
     if matches!(text(pod, "/status/phase"), "Failed" | "Succeeded") {
         return false;
@@ -150,8 +150,8 @@ pub(super) fn missing<'a>(pod: &Value, names: impl Iterator<Item = &'a String>) 
     (!missing.is_empty()).then(|| format!("must specify {}", missing.join("; ")))
 }
 
-/// Returns whether a change of a pod can reduce what it uses: it ends, or its deadline or the resources of its containers
-/// change.
+/// Returns whether a change of a pod can reduce what it uses: it ends, or its deadline or the resources of its
+/// containers change.
 pub(super) fn reduces_usage(before: &Value, after: &Value, now: Timestamp) -> bool {
     let resources = |pod: &Value| -> Vec<Value> {
         let statuses = ["/status/containerStatuses", "/status/initContainerStatuses"];

@@ -35,7 +35,8 @@ const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
 const TAKEN: &str = "provided port is already allocated";
 /// The only family of addresses.
 const IPV4: &str = "IPv4";
-/// The number of lowest ports that are allocated only if all others are in use, so that services can request them explicitly, as in Kubernetes (KEP-3668).
+/// The number of lowest ports that are allocated only if all others are in use, so that services can request them
+/// explicitly, as in Kubernetes (KEP-3668).
 const ASKED_FOR: u32 = 86;
 
 /// The strategy of services. It allocates addresses and ports, and tracks those in use in [`Strategy::committed`].
@@ -62,8 +63,8 @@ impl ServiceStrategy {
         Self { addresses, node_ports: pool(NODE_PORTS, ASKED_FOR), range, ranges }
     }
 
-    /// Allocates an address and ports for a service that needs them and doesn't set them. `old` is the spec that an update
-    /// replaces.
+    /// Allocates an address and ports for a service that needs them and doesn't set them. `old` is the spec that an
+    /// update replaces.
     fn allocate(&self, old: Option<&Value>, service: &mut Value) {
         let Some(spec) = service.get_mut("spec") else { return };
         let address = text(spec, "/clusterIP").to_owned();
@@ -133,8 +134,8 @@ fn drop_internal_policy(spec: &mut Value) {
 /// both families, even though the cluster has only one.
 ///
 /// An update keeps the policy, and reduces a service of a single family to the first. The families are those of the
-/// addresses; if the cluster doesn't have that of an address, or two addresses have the same, none is set, and validation
-/// refuses the addresses (`initIPFamilyFields` of Kubernetes' registry).
+/// addresses; if the cluster doesn't have that of an address, or two addresses have the same, none is set, and
+/// validation refuses the addresses (`initIPFamilyFields` of Kubernetes' registry).
 fn choose_families(old: Option<&Value>, spec: &mut Value) {
     let is_open = text(spec, "/clusterIP") == "None" && entries(spec, "/selector").next().is_none();
     let kept = old.and_then(|old| old.get("ipFamilyPolicy")).filter(|policy| !policy.is_null()).cloned();
@@ -313,8 +314,8 @@ impl ServiceStrategy {
         }
     }
 
-    /// Checks that the port for health checks, if it is new, is one of the node ports and free. Kubernetes calls it an internal
-    /// error if not (`allocHealthCheckNodePort` of its registry).
+    /// Checks that the port for health checks, if it is new, is one of the node ports and free. Kubernetes calls it an
+    /// internal error if not (`allocHealthCheckNodePort` of its registry).
     fn check_health_check_port(&self, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         let port = |service: &Value| int(service, "/spec/healthCheckNodePort");
         let number = port(new);

@@ -2,8 +2,8 @@
 
 use std::{fmt, net::Ipv4Addr, ops::RangeInclusive, str::FromStr};
 
-/// The range that addresses of services are allocated from, such as `10.0.0.0/24`. The default is `127.96.0.0/12`, a part of the loopback network, so that a
-/// node on Linux can listen on its addresses.
+/// The range that addresses of services are allocated from, such as `10.0.0.0/24`. The default is `127.96.0.0/12`, a
+/// part of the loopback network, so that a node on Linux can listen on its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceRange {
     network: u32,
@@ -48,14 +48,15 @@ impl ServiceRange {
         self.network + 1..=self.network + (u32::MAX >> self.length) - 1
     }
 
-    /// Returns the number of lowest addresses that are allocated only if all others are in use, so that services can request them explicitly (KEP-3070).
+    /// Returns the number of lowest addresses that are allocated only if all others are in use, so that services can
+    /// request them explicitly (KEP-3070).
     pub(super) fn asked_for(self) -> u32 {
         let size = u32::MAX >> self.length;
         (size / 16).clamp(16, 256).min(size / 2)
     }
 
-    /// Returns the address of the service `kubernetes`, the first one, as in Kubernetes. All clusters on a machine share its loopback network, so that the
-    /// address is any one there.
+    /// Returns the address of the service `kubernetes`, the first one, as in Kubernetes. All clusters on a machine
+    /// share its loopback network, so that the address is any one there.
     pub fn of_kubernetes(self) -> Option<Ipv4Addr> {
         let first = Ipv4Addr::from_bits(self.network + 1);
         (!first.is_loopback()).then_some(first)

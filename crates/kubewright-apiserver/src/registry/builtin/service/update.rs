@@ -56,8 +56,8 @@ fn carry_over_node_ports(old: &Value, spec: &mut Value) {
     }
 }
 
-/// Removes fields that the new type of a service doesn't have, if the update leaves their values as they were. Clients that
-/// change the type rarely remove them (`dropTypeDependentFields` of Kubernetes' registry).
+/// Removes fields that the new type of a service doesn't have, if the update leaves their values as they were. Clients
+/// that change the type rarely remove them (`dropTypeDependentFields` of Kubernetes' registry).
 pub(super) fn drop_unused(old: &Value, new: &mut Value) {
     let kind = |service: &Value| text(service, "/spec/type").to_owned();
     let (before, after) = (kind(old), kind(new));

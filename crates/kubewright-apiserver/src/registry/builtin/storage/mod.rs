@@ -224,7 +224,8 @@ pub(super) fn default_claim(claim: &mut Value) {
     within(claim, "status", |status| fill_zero(status, "phase", "Pending"));
 }
 
-/// Adds the finalizer that keeps a new volume, claim or class of attributes while it is in use. A controller removes it.
+/// Adds the finalizer that keeps a new volume, claim or class of attributes while it is in use. A controller removes
+/// it.
 fn protect(old: Option<&Value>, object: &mut Value, finalizer: &str) {
     let mut finalizers = list(object, "/metadata/finalizers").to_vec();
     if old.is_none() && !finalizers.iter().any(|present| present == finalizer) {

@@ -14,7 +14,8 @@ use super::{
 const REASON_LIMIT: usize = 1024;
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
-/// Checks the conditions of a status (`ValidateConditions` of `meta/v1`), which kinds with conditions of their own don't have.
+/// Checks the conditions of a status (`ValidateConditions` of `meta/v1`), which kinds with conditions of their own
+/// don't have.
 pub(in crate::registry::builtin) fn validate_conditions(conditions: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {

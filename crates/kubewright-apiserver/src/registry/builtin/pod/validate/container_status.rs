@@ -78,8 +78,8 @@ fn may_restart_all(spec: &Value) -> bool {
     rules.any(|rule| string(rule, "action") == "RestartAllContainers")
 }
 
-/// Checks that containers which have ended only run again if they are restarted. `containers` is the list in the spec that
-/// has them, unless none of them is restarted.
+/// Checks that containers which have ended only run again if they are restarted. `containers` is the list in the spec
+/// that has them, unless none of them is restarted.
 fn validate_transitions(old: &Value, new: &Value, list: &str, containers: Option<&str>, errors: &mut Errors) {
     let spec = &old["spec"];
     for (index, before) in items(&old["status"], list).iter().enumerate() {
