@@ -48,6 +48,8 @@ pub(crate) enum Content {
     Local(PathBuf, bool),
     /// A block device of the host, and whether no container may write it.
     Device(Box<Device>, bool),
+    /// A block device of the host, which containers use as it is (`volumeMode: Block`).
+    RawDevice(PathBuf),
     /// A directory or file of the host, with the type that says whether it is created and what it is.
     HostPath(PathBuf, String),
     /// A directory of the host that is created if it is missing, but not its parents.
@@ -76,9 +78,11 @@ struct Files<'a> {
     files: volume_files::Files,
 }
 
-/// Returns the volumes that a container mounts.
+/// Returns the volumes that a container mounts, or uses as devices.
 pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<Item = &'a Volume> {
-    let names: BTreeSet<_> = container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect();
+    let mounts = container.volume_mounts.iter().flatten().map(|mount| &mount.name);
+    let devices = container.volume_devices.iter().flatten().map(|device| &device.name);
+    let names: BTreeSet<_> = mounts.chain(devices).cloned().collect();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter(move |volume| names.contains(&volume.name))
 }
@@ -114,14 +118,12 @@ fn claim_of(pod: &Pod, volume: &Volume) -> Option<String> {
 
 fn of_volume(pod: &Pod, volume: &Volume) -> BTreeSet<Reference> {
     let mut references = BTreeSet::new();
-    {
-        references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
-        references.extend(claim_of(pod, volume).map(Reference::Claim));
-        references.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone().map(Reference::Secret)));
-        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
-            references.extend(source.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
-            references.extend(source.secret.iter().map(|source| Reference::Secret(source.name.clone())));
-        }
+    references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
+    references.extend(claim_of(pod, volume).map(Reference::Claim));
+    references.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone().map(Reference::Secret)));
+    for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
+        references.extend(source.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
+        references.extend(source.secret.iter().map(|source| Reference::Secret(source.name.clone())));
     }
     references
 }
@@ -193,10 +195,15 @@ fn persistent(claim: &str, read_only: bool, found: &BTreeMap<Reference, Value>) 
     let volume = found.get(&reference).ok_or_else(|| format!("{reference} is not bound"))?;
     let (host, local) = (&volume["spec"]["hostPath"], &volume["spec"]["local"]);
     let path = |source: &Value| source["path"].as_str().map(PathBuf::from);
+    let is_device = |path: &Path| path.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    let is_raw = volume["spec"]["volumeMode"] == "Block";
     match (path(host), path(local)) {
+        (None, Some(path)) if is_raw && is_device(&path) => Ok(Content::RawDevice(path)),
+        (None, Some(path)) if is_raw => Err(format!("the local volume {} is no block device", path.display())),
+        _ if is_raw => Err("this node has block devices as volumes of the type local only".into()),
         (Some(path), _) if host["type"] == "DirectoryOrCreate" => Ok(Content::Folder(path)),
         (Some(path), _) => Ok(Content::HostPath(path, host["type"].as_str().unwrap_or_default().to_owned())),
-        (None, Some(path)) if path.metadata().is_ok_and(|found| found.file_type().is_block_device()) => {
+        (None, Some(path)) if is_device(&path) => {
             let options = volume["spec"]["mountOptions"].as_array().into_iter().flatten();
             let device = Device {
                 path,
@@ -325,6 +332,22 @@ pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     (!literal).then(|| inside(&mount.mount_path))
 }
 
+/// Checks that a container uses a volume as its `volumeMode` says.
+///
+/// # Errors
+/// Returns the kubelet's message if it doesn't.
+pub(crate) fn check_mode(container: &Container, volume: &Volume, content: &Content) -> Result<(), String> {
+    let is_raw = matches!(content, Content::RawDevice(_));
+    let is_mounted = container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);
+    let is_device = container.volume_devices.iter().flatten().any(|device| device.name == volume.name);
+    let (mode, field) = match is_raw {
+        true if is_mounted => ("Block", "volumeMounts"),
+        false if is_device => ("Filesystem", "volumeDevices"),
+        _ => return Ok(()),
+    };
+    Err(format!("volume {} has volumeMode {mode}, but is specified in {field}", volume.name))
+}
+
 /// Where the volumes of a pod are, and the group that their directories belong to.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumePlace<'a> {
@@ -418,6 +441,7 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
             }
             return Ok(point);
         }
+        Content::RawDevice(path) => return Ok(path.clone()),
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
             create(path, FOR_ALL)?;
@@ -528,6 +552,7 @@ mod tests {
             ),
             (Reference::Claim("host".into()), json!({"spec": {"hostPath": {"path": "/h", "type": "Directory"}}})),
             (Reference::Claim("local".into()), json!({"spec": {"local": {"path": "/l"}}})),
+            (Reference::Claim("raw".into()), json!({"spec": {"local": {"path": "/l"}, "volumeMode": "Block"}})),
             (Reference::Claim("remote".into()), json!({"spec": {"nfs": {"server": "s"}}})),
         ]);
         let wanted = references(&pod, &container);
@@ -563,6 +588,7 @@ mod tests {
         check(json!({"persistentVolumeClaim": {"claimName": "local"}}), Ok(&["Local(\"/l\", false)"]));
         check(json!({"persistentVolumeClaim": {"claimName": "local", "readOnly": true}}), Ok(&["Local(\"/l\", true)"]));
         check(json!({"persistentVolumeClaim": {"claimName": "host"}}), Ok(&["HostPath(\"/h\", \"Directory\")"]));
+        check(json!({"persistentVolumeClaim": {"claimName": "raw"}}), Err("the local volume /l is no block device"));
         check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));
         let items = json!([{"key": "a", "path": "x/y", "mode": 256}]);
         check(json!({"configMap": {"name": "settings", "items": items}}), Ok(&["x/y 400 1"]));

@@ -35,6 +35,7 @@ mod port_forward;
 mod probes;
 mod protection;
 mod proxy;
+mod raw_devices;
 mod replicaset;
 mod resource_metrics;
 mod resource_quota;

@@ -28,7 +28,7 @@ async fn config_map(cluster: &Cluster, name: &str) {
     config_maps(cluster).create(&PostParams::default(), &map).await.expect("created");
 }
 
-async fn wait_for_event(cluster: &Cluster, reason: &str, message: &str) {
+pub(crate) async fn wait_for_event(cluster: &Cluster, reason: &str, message: &str) {
     let says = |event: &Event| {
         event.reason.as_deref() == Some(reason) && event.message.as_deref().unwrap_or_default().contains(message)
     };

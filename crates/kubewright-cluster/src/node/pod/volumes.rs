@@ -202,11 +202,20 @@ impl ContainerVolumes {
         for found in volume::mounted(&self.pod, &self.container) {
             let failed = |why: String| set_up_failed(found, &why);
             let content = self.content(host, found).map_err(failed)?;
+            volume::check_mode(&self.container, found, &content).map_err(failed)?;
             let made = {
                 let _alone = host.volume_writes.lock();
                 let place = self.place(host, &pod_directory, memory.as_deref());
                 volume::make(&place, &found.name, &content).map_err(|error| failed(error.to_string()))?
             };
+            let devices = self.container.volume_devices.iter().flatten();
+            for device in devices.filter(|device| device.name == found.name && Path::new(&device.device_path) != made) {
+                let path = PathBuf::from(&device.device_path);
+                volume::link(root, &volume::inside(&device.device_path), &made)
+                    .map_err(|error| failed(error.to_string()))?;
+                let (source, propagation) = (made.clone(), Propagation::named(None));
+                mounts.push(Mount { path, source, read_only: false, propagation });
+            }
             let own = self.container.volume_mounts.iter().flatten().enumerate();
             for (number, mount) in own.filter(|(_, mount)| mount.name == found.name) {
                 let part = sub_path(mount, environment).map_err(StartFailure::Config)?;
