@@ -37,6 +37,7 @@ use crate::{
     managed_fields::{Conversions, Manager},
     meta,
     openapi::OpenApi,
+    rbac::AlwaysAllow,
     registry::{
         Registry, Resource,
         builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},
@@ -74,6 +75,8 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
+    refuses_anonymous: bool,
+    always_allow: bool,
     node_authorization: bool,
     node_restriction: bool,
     audit_log: Option<Arc<AuditLog>>,
@@ -215,6 +218,20 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Sets whether requests without credentials are those of the user `system:anonymous`, as `--anonymous-auth`; they are
+    /// refused with 401 otherwise. Defaults to true.
+    pub fn anonymous_auth(mut self, enabled: bool) -> Self {
+        self.refuses_anonymous = !enabled;
+        self
+    }
+
+    /// Allows all requests, as `--authorization-mode=AlwaysAllow`. As in Kubernetes, requests without credentials are
+    /// refused then. Defaults to false.
+    pub fn always_allow(mut self, enabled: bool) -> Self {
+        self.always_allow = enabled;
+        self
+    }
+
     /// Authorizes nodes by the pods that run on them, before the roles, as `--authorization-mode=Node,RBAC`: a user
     /// `system:node:NAME` in the group `system:nodes` may read the objects that its pods refer to, and write to itself
     /// and its pods (<https://kubernetes.io/docs/reference/access-authn-authz/node/>). Defaults to false.
@@ -332,7 +349,9 @@ impl ApiServerBuilder {
         if self.service_account_admission {
             indexes.accounts.enable(random.clone());
         }
-        if self.node_authorization {
+        if self.always_allow {
+            indexes.authorizer.extend(Arc::new(AlwaysAllow));
+        } else if self.node_authorization {
             let references = indexes.references.clone();
             references.enable();
             indexes.authorizer.extend(Arc::new(builtin::NodeAuthorizer { references, store: store.clone() }));
@@ -364,7 +383,8 @@ impl ApiServerBuilder {
             aggregation,
             kubelets: Arc::new(Kubelets::new(self.node, certificate_authority.clone())),
             credentials: self.credentials,
-            authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone()),
+            authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone())
+                .allow_anonymous(!self.refuses_anonymous && !self.always_allow),
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority,
             node_restriction,

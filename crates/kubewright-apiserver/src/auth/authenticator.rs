@@ -34,6 +34,7 @@ pub(crate) struct Authenticator {
     issuer: Issuer,
     store: Arc<Store>,
     clock: SharedClock,
+    allows_anonymous: bool,
 }
 
 /// Marks a request whose client certificate is invalid, in its extensions. It is an invalid credential,
@@ -60,7 +61,12 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// Creates an authenticator without static tokens. It looks up service accounts in `store`.
     pub(crate) fn new(issuer: Issuer, store: Arc<Store>, clock: SharedClock) -> Self {
-        Self { static_tokens: RwLock::default(), issuer, store, clock }
+        Self { static_tokens: RwLock::default(), issuer, store, clock, allows_anonymous: true }
+    }
+
+    /// Sets whether requests without credentials are those of `system:anonymous`, or refused.
+    pub(crate) fn allow_anonymous(self, allows_anonymous: bool) -> Self {
+        Self { allows_anonymous, ..self }
     }
 
     /// Adds a static bearer token for a user.
@@ -87,7 +93,10 @@ impl Authenticator {
         if let Some(user) = parts.extensions.get::<Arc<UserInfo>>() {
             return Ok((user.clone(), None));
         }
-        let Some(token) = bearer_token(&parts.headers)? else { return Ok((Arc::new(UserInfo::anonymous()), None)) };
+        let Some(token) = bearer_token(&parts.headers)? else {
+            let anonymous = || (Arc::new(UserInfo::anonymous()), None);
+            return self.allows_anonymous.then(anonymous).ok_or_else(unauthorized);
+        };
         self.authenticate_token(&token, &[]).map(|found| (Arc::new(found.user), found.secret)).map_err(|error| {
             tracing::debug!(%error, "a bearer token was refused");
             unauthorized()

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::auth::attributes::Attributes;
 
 /// The wildcard.
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 /// One rule of a role (<https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/>).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

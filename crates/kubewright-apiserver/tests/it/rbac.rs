@@ -1,5 +1,7 @@
 //! Role-based access control.
 
+use http::Request;
+use http_body_util::Full;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{
     Api, Client,
@@ -52,6 +54,27 @@ fn config_maps(client: &Client, namespace: &str) -> Api<ConfigMap> {
 
 fn config_map(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+#[tokio::test]
+async fn everything_can_be_allowed_to_users_with_credentials() {
+    let without_credentials = async |api: &ApiServer| {
+        api.handle(Request::get("/version").body(Full::from("")).unwrap()).await.status().as_u16()
+    };
+    let api = ApiServer::builder().always_allow(true).build();
+    send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(200);
+    let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    create_as(&api, &robot(), &format!("{ACCESS}/clusterroles"), role("all", all)).await.expect_code(201);
+    let review = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"namespace": "default"}});
+    let review = create_as(&api, &robot(), "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review).await;
+    let rule = &review.json()["status"]["resourceRules"][0];
+    assert_eq!((&rule["verbs"], &rule["apiGroups"], &rule["resources"]), (&json!(["*"]), &json!(["*"]), &json!(["*"])));
+    assert_eq!(without_credentials(&api).await, 401);
+    let api = ApiServer::builder().anonymous_auth(false).build();
+    assert_eq!(without_credentials(&api).await, 401);
+    send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(403);
+    assert_eq!(without_credentials(&ApiServer::builder().build()).await, 200);
 }
 
 #[tokio::test]

@@ -19,9 +19,10 @@ use crate::{audit, cluster::Signals, shell::Shell};
 const KNOWN: Known = Known {
     program: "kube-apiserver",
     used: &[
+        ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
-        ("authorization-mode", "Authorization: RBAC, or Node,RBAC [default: RBAC]"),
+        ("authorization-mode", "Authorization: RBAC, Node,RBAC, or AlwaysAllow [default: RBAC]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
@@ -63,8 +64,9 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         shell.warning(&format!("--{name} has no effect"));
     }
     let modes = flags.list("authorization-mode");
-    if !modes.is_empty() && !modes.contains(&"RBAC") {
-        bail!("--authorization-mode={} is not supported: use RBAC", modes.join(","));
+    let always_allow = modes.contains(&"AlwaysAllow");
+    if !modes.is_empty() && !modes.contains(&"RBAC") && !always_allow {
+        bail!("--authorization-mode={} is not supported: use RBAC, Node,RBAC or AlwaysAllow", modes.join(","));
     }
     let mut signals = Signals::listen()?;
     let has_accounts = !flags.list("disable-admission-plugins").contains(&"ServiceAccount");
@@ -72,6 +74,8 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         .clock(clock)
         .api_only()
         .service_account_admission(has_accounts)
+        .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
+        .always_allow(always_allow)
         .node_authorization(modes.contains(&"Node"))
         .node_restriction(is_enabled(&flags, "NodeRestriction"));
     if let Some(issuer) = flags.list("service-account-issuer").first() {

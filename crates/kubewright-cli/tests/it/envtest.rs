@@ -152,7 +152,7 @@ fn wrong_flags_are_errors() {
             vec!["--bind-address=192.0.2.1".into(), "--secure-port=0".into()],
             "is not a loopback address",
         ),
-        ("kube-apiserver", vec!["--authorization-mode=AlwaysAllow".into()], "use RBAC"),
+        ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "use RBAC"),
         ("kube-apiserver", vec!["--client-ca-file=/nowhere/ca.crt".into()], "read /nowhere/ca.crt"),
         (
             "kube-apiserver",

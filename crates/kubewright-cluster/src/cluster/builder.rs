@@ -195,6 +195,18 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets whether requests without credentials are accepted; see [`ApiServerBuilder::anonymous_auth`]. Defaults to true.
+    pub fn anonymous_auth(mut self, enabled: bool) -> Self {
+        self.api = self.api.anonymous_auth(enabled);
+        self
+    }
+
+    /// Sets whether all requests are allowed; see [`ApiServerBuilder::always_allow`]. Defaults to false.
+    pub fn always_allow(mut self, enabled: bool) -> Self {
+        self.api = self.api.always_allow(enabled);
+        self
+    }
+
     /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true,
     /// as with kubeadm.
     pub fn node_authorization(mut self, enabled: bool) -> Self {

@@ -14,7 +14,7 @@ use super::super::{
 use crate::{
     auth::{Attributes, UserInfo},
     fields::text,
-    rbac::{Decision, Extension, PolicyRule},
+    rbac::{Decision, EffectiveRules, Extension, PolicyRule},
     storage::{Key, Store},
 };
 
@@ -47,8 +47,9 @@ impl Extension for NodeAuthorizer {
         }
     }
 
-    fn unlisted_rules(&self, user: &UserInfo) -> Option<&'static str> {
-        user.node().map(|_| "node authorizer does not support user rule resolution")
+    fn rules(&self, user: &UserInfo) -> EffectiveRules {
+        let error = user.node().map(|_| "node authorizer does not support user rule resolution".to_owned());
+        EffectiveRules { rules: Vec::new(), errors: error.into_iter().collect() }
     }
 }
 
