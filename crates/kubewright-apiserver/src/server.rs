@@ -218,8 +218,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets whether requests without credentials are those of the user `system:anonymous`, as `--anonymous-auth`; they are
-    /// refused with 401 otherwise. Defaults to true.
+    /// Sets whether requests without credentials are those of the user `system:anonymous`, as `--anonymous-auth`; they
+    /// are refused with 401 otherwise. Defaults to true.
     pub fn anonymous_auth(mut self, enabled: bool) -> Self {
         self.refuses_anonymous = !enabled;
         self

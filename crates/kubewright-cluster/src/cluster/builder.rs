@@ -195,7 +195,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets whether requests without credentials are accepted; see [`ApiServerBuilder::anonymous_auth`]. Defaults to true.
+    /// Sets whether requests without credentials are accepted; see [`ApiServerBuilder::anonymous_auth`]. Defaults to
+    /// true.
     pub fn anonymous_auth(mut self, enabled: bool) -> Self {
         self.api = self.api.anonymous_auth(enabled);
         self
