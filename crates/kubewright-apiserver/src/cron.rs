@@ -82,8 +82,8 @@ impl Schedule {
         self.zone.as_deref()
     }
 
-    /// Returns the first time after `after` whose local time in `zone` matches; `None` if there is none within five
-    /// years. Local times that are skipped when daylight saving begins don't occur, and those that are repeated when it
+    /// Returns the first time after `after` whose local time in `zone` matches; `None` if no time within five years
+    /// does. Local times that are skipped when daylight saving begins don't occur, and those that are repeated when it
     /// ends occur twice. The next time of `@every` is one interval after `after`.
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let fields = match &self.rule {

@@ -82,8 +82,8 @@ impl Reinvocation {
         self.required = true;
     }
 
-    /// Begins the second round, in which only repeated invocations are made. Returns false if nothing has changed, so
-    /// that there is none.
+    /// Begins the second round, in which only repeated invocations are made. Returns false if nothing has changed: no
+    /// second round is needed then.
     pub(super) fn begin_second_round(&mut self) -> bool {
         self.second = Some(std::mem::take(&mut self.repeatable));
         self.required

@@ -80,11 +80,11 @@ impl Authenticator {
     }
 
     /// Returns the user of a request: that of its connection, otherwise that of its bearer token, otherwise
-    /// `system:anonymous`. Requests for a WebSocket can have the token among their subprotocols. If the token is kept
-    /// in a Secret, the Secret is returned, too.
+    /// `system:anonymous`, if such requests are [allowed](Self::allow_anonymous). Requests for a WebSocket can have the
+    /// token among their subprotocols. If the token is kept in a Secret, the Secret is returned, too.
     ///
     /// # Errors
-    /// Returns 401 for invalid credentials.
+    /// Returns 401 for invalid credentials, and for missing ones if they are needed.
     pub(crate) fn authenticate(&self, parts: &Parts) -> Result<(Arc<UserInfo>, Option<Arc<Value>>), Status> {
         if parts.extensions.get::<InvalidCertificate>().is_some() && !parts.headers.contains_key(header::AUTHORIZATION)
         {

@@ -92,7 +92,7 @@ async fn register_once(api: &ApiServer, client: &ObjectClient) -> Result<(), kub
 }
 
 /// Maintains the condition `Available` of APIServices that name a Service, for as long as it is polled. Reads nothing
-/// while there are none.
+/// while no such APIService exists.
 pub(crate) async fn check(api: ApiServer, client: ObjectClient, clock: SharedClock) {
     loop {
         api.aggregation().any_remote().await;

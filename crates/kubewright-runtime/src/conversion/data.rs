@@ -25,7 +25,7 @@ pub fn keep(metadata: &mut ObjectMeta, version: &str, data: &impl Serialize) -> 
     write(metadata, all)
 }
 
-/// Removes and returns the data that [`keep`] has kept of `version`; `None` if there is none, or if it is malformed,
+/// Removes and returns the data that [`keep`] has kept of `version`; `None` if nothing is kept, or if it is malformed,
 /// since users can write annotations.
 pub fn take<T: DeserializeOwned>(metadata: &mut ObjectMeta, version: &str) -> Option<T> {
     let mut all = read(metadata);

@@ -1,9 +1,9 @@
 //! The form of files: a line that names format and content, followed by records with digests.
 //!
 //! A record is a header of 16 bytes and a body. The header contains the length of the body (four bytes, little endian),
-//! the first eight bytes of the body's SHA-256 digest, and the first four of the digest of these twelve bytes, so that
-//! a wrong length is told from a record whose end is missing. A body ends with a line feed, so that its last byte is
-//! never zero.
+//! the first eight bytes of the body's SHA-256 digest, and the first four of the digest of these twelve bytes, which
+//! distinguish a wrong length from a record whose end is missing. A body ends with a line feed, so that its last byte
+//! is never zero.
 
 use std::io::{self, Read};
 

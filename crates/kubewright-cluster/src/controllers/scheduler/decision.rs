@@ -287,7 +287,7 @@ impl Scheduler {
         let mut candidate = Candidate::new(pod, &object, waiting.stored.clone());
         let nominated = self.nominated(&candidate);
         let preferred = waiting.nominated.as_deref();
-        // For the search for a node and, if there is none, for that for victims.
+        // Both searches use them: that for a node, and the one for victims if no node fits.
         let relations = self.state.relations(&candidate);
         match placement::find(&candidate, preferred, (&self.state, &relations), &nominated, &mut self.start) {
             Ok(node) => {

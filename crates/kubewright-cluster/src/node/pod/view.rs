@@ -41,7 +41,7 @@ pub(super) async fn view(
         processes: processes.map_err(StartFailure::Sandbox)?,
     };
     let directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
-    connect(&tools, &mounts, &directory)?;
+    prepare_propagation(&tools, &mounts, &directory)?;
     let container = &container.name;
     match View::new(tools, &directory.join(format!(".view-{container}")), mounts, options) {
         Ok(view) => Ok(Some(Arc::new(view))),
@@ -52,21 +52,22 @@ pub(super) async fn view(
     }
 }
 
-/// Prepares the host for mounts that are to be seen on it, or by the container: those of the view itself aren't seen
-/// there. The volumes in the pod's directory are shared, so that its containers see what others of them mount there.
+/// Prepares the host for the propagation of mounts between it and a container. The mounts of the view itself are not
+/// propagated. The volumes in the pod's directory become shared mounts, so that what one of its containers mounts in
+/// them is propagated to the others.
 ///
 /// # Errors
 /// If what a container mounts can't be seen on the host, with the message of container runtimes, or if the system
 /// refuses it.
-fn connect(tools: &Tools, mounts: &[Mount], directory: &Path) -> Result<(), StartFailure> {
-    let mut connected = mounts.iter().filter(|mount| mount.propagation != Propagation::None).peekable();
-    if !tools.can_propagate() || connected.peek().is_none() {
+fn prepare_propagation(tools: &Tools, mounts: &[Mount], directory: &Path) -> Result<(), StartFailure> {
+    let mut propagated = mounts.iter().filter(|mount| mount.propagation != Propagation::None).peekable();
+    if !tools.can_propagate() || propagated.peek().is_none() {
         return Ok(());
     }
     let failed =
         |error: io::Error| StartFailure::Create(format!("failed to prepare the propagation of mounts: {error}"));
     mounts::bind_private(directory).map_err(failed)?;
-    for Mount { source, propagation, .. } in connected {
+    for Mount { source, propagation, .. } in propagated {
         if source.starts_with(directory) {
             mounts::bind_shared(source).map_err(failed)?;
         } else if *propagation == Propagation::Bidirectional

@@ -34,7 +34,8 @@ pub(super) struct Layout<'a> {
     read_only: bool,
     /// Whether the processes in `/proc` are those of a namespace.
     own_processes: bool,
-    /// Whether the mounts are connected with those of the host, and have to be disconnected.
+    /// Whether the mounts begin with the propagation of the host's, so that each has to be made private that isn't to
+    /// be propagated.
     propagates: bool,
 }
 
@@ -95,12 +96,12 @@ impl<'a> Layout<'a> {
 
     fn bind(&mut self, source: &Path, target: &Path, read_only: bool, propagation: Propagation) {
         let read_only = if read_only { ",ro" } else { "" };
-        let connection = match propagation {
+        let option = match propagation {
             Propagation::None if self.propagates => ",rprivate",
             Propagation::None | Propagation::Bidirectional => "",
             Propagation::HostToContainer => ",rslave",
         };
-        self.entry(source, target, &format!("none rbind{read_only}{connection}"));
+        self.entry(source, target, &format!("none rbind{read_only}{option}"));
     }
 
     fn entry(&mut self, source: &Path, target: &Path, options: &str) {
@@ -160,8 +161,8 @@ impl<'a> Layout<'a> {
     fn share_sources(&mut self, mounts: &[Mount], own: &Path) -> io::Result<()> {
         // Without what is mounted in it, such as this root directory.
         let read_only = if self.read_only { ",ro" } else { "" };
-        let connection = if self.propagates { ",private" } else { "" };
-        self.entry(own, &self.inside(own), &format!("none bind{read_only}{connection}"));
+        let option = if self.propagates { ",private" } else { "" };
+        self.entry(own, &self.inside(own), &format!("none bind{read_only}{option}"));
         for Mount { source, read_only, .. } in mounts.iter().filter(|mount| !mount.source.starts_with(own)) {
             let is_above = own.starts_with(source) || mounts.iter().any(|mount| mount.path.starts_with(source));
             if !is_above && !self.is_shared(source) && source.canonicalize().is_ok_and(|plain| plain == *source) {

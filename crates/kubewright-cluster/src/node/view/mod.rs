@@ -242,7 +242,7 @@ impl View {
         let mut command = self.unshare();
         command.arg("--mount");
         if self.propagates() {
-            // The copies of the host's mounts stay connected with them. Those that the container sees are disconnected
+            // The copies of the host's mounts keep their propagation. Those that the container sees are made private
             // one by one.
             command.args(["--propagation", "unchanged"]);
         }

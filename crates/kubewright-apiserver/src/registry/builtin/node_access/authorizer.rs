@@ -7,9 +7,12 @@ use std::{
 
 use serde_json::Value;
 
-use super::super::{
-    node_references::{Kind, NodeReferences},
-    roles,
+use super::{
+    super::{
+        node_references::{Kind, NodeReferences},
+        roles,
+    },
+    LEASES,
 };
 use crate::{
     auth::{Attributes, UserInfo},
@@ -17,9 +20,6 @@ use crate::{
     rbac::{Decision, EffectiveRules, Extension, PolicyRule},
     storage::{Key, Store},
 };
-
-/// The namespace of the leases of nodes.
-const LEASES: &str = "kube-node-lease";
 
 /// What all nodes may do with objects of other kinds than those that are decided one by one.
 static RULES: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| roles::rules_of("system:node"));

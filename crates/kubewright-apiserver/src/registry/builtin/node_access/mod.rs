@@ -13,3 +13,6 @@ pub(crate) use self::{
     authorizer::NodeAuthorizer,
     restriction::{Change, NodeRestriction},
 };
+
+/// The namespace of the leases of nodes.
+const LEASES: &str = "kube-node-lease";

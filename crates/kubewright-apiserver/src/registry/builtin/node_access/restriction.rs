@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     super::{certificate, node_references::MIRROR},
+    LEASES,
     audiences::check_audience,
     mirror::referenced,
 };
@@ -20,8 +21,6 @@ use crate::{
     storage::{Key, Store},
 };
 
-/// The namespace of the leases of nodes.
-const LEASES: &str = "kube-node-lease";
 /// The namespace of labels that nodes must not set.
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 /// The labels of Kubernetes that nodes may set, and the namespaces of others.
