@@ -1,7 +1,8 @@
 //! Searches for each bug, and runs its fixed operator. Prints the table of README.md, or writes it there.
 //!
-//! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each fixed operator makes this many runs, by default ten
-//! thousand; with 0, none. `--write` replaces the rows in README.md, each when it has been measured.
+//! `cargo run --release -p bug-bank --example table -- [--write] [RUNS [PARTS OF NAMES]]`: each fixed operator makes
+//! this many runs, by default ten thousand; with 0, none. `--write` replaces the rows in README.md, each when it has
+//! been measured.
 
 #![allow(clippy::print_stdout, reason = "it is for a terminal")]
 
@@ -78,8 +79,8 @@ fn row(bug: &Bug, fixed: usize) -> Result<String, Box<dyn Error>> {
     Ok(format!("| `{name}` | {pattern} | {what} | {faults} | {runs} | {seconds:.1} | {alarms} | {sources} |"))
 }
 
-/// Returns the seconds that the processor has worked for this thread, which makes all runs. A machine that does other things too doesn't
-/// change them.
+/// Returns the seconds that the processor has worked for this thread, which makes all runs. A machine that does other
+/// things too doesn't change them.
 fn seconds() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse::<f64>().ok());

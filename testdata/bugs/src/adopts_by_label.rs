@@ -1,8 +1,8 @@
 //! Children found by label alone.
 //!
-//! The operator takes for its own whatever has the label `app` with its name, and deletes what is too much. A pod that a user has
-//! started by hand with the same label, as one does to debug, counts and may be deleted. Kubernetes had it with ReplicaSets that
-//! had overlapping selectors, until controllers were told apart by owner references.
+//! The operator takes for its own whatever has the label `app` with its name, and deletes what is too much. A pod that
+//! a user has started by hand with the same label, as one does to debug, counts and may be deleted. Kubernetes had it
+//! with ReplicaSets that had overlapping selectors, until controllers were told apart by owner references.
 //!
 //! The fixed operator finds its children by the UID of their controller.
 

@@ -1,7 +1,7 @@
 //! A field that belongs to somebody else.
 //!
-//! The operator writes the number of replicas of its deployment in each run. An autoscaler, or a user who scales, sets another one;
-//! the operator sees the change and takes it back.
+//! The operator writes the number of replicas of its deployment in each run. An autoscaler, or a user who scales, sets
+//! another one; the operator sees the change and takes it back.
 //!
 //! The fixed operator leaves the field out when scaling is left to others.
 

@@ -1,7 +1,8 @@
 //! A crash between the deletions of a pod and of its claim.
 //!
-//! To scale down, the operator deletes the last pod, and then the claim with the same name. It finds the claims by the pods. If it
-//! dies in between, there is no pod any more that leads to the claim, and the volume is paid for until somebody notices.
+//! To scale down, the operator deletes the last pod, and then the claim with the same name. It finds the claims by the
+//! pods. If it dies in between, there is no pod any more that leads to the claim, and the volume is paid for until
+//! somebody notices.
 //!
 //! The fixed operator looks at the claims themselves.
 

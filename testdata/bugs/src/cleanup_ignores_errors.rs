@@ -1,7 +1,7 @@
 //! A cleanup that ignores errors.
 //!
-//! The operator deletes an account in another namespace when its object is deleted, and doesn't look at the answer. A refused or
-//! lost request leaves the account behind, and with the finalizer goes the last reminder of it.
+//! The operator deletes an account in another namespace when its object is deleted, and doesn't look at the answer. A
+//! refused or lost request leaves the account behind, and with the finalizer goes the last reminder of it.
 //!
 //! The fixed operator returns the error. The finalizer stays until a later run has succeeded.
 

@@ -1,7 +1,8 @@
 //! A cleanup that needs what has been deleted before.
 //!
-//! To remove a user from a broker, the operator needs the broker's credentials from a secret. Somebody deletes both, or their
-//! namespace, and the secret is gone first. The cleanup fails for ever, and the object and its namespace stay in deletion.
+//! To remove a user from a broker, the operator needs the broker's credentials from a secret. Somebody deletes both, or
+//! their namespace, and the secret is gone first. The cleanup fails for ever, and the object and its namespace stay in
+//! deletion.
 //!
 //! The fixed operator has nothing to clean up where it has no access any more.
 

@@ -1,7 +1,8 @@
 //! A clock that goes back.
 //!
-//! The operator computes how long a lease has run, as an unsigned number. After a correction of the clock, or on another node, the
-//! start is in the future, and the conversion fails: the run panics, again and again, until the time has come.
+//! The operator computes how long a lease has run, as an unsigned number. After a correction of the clock, or on
+//! another node, the start is in the future, and the conversion fails: the run panics, again and again, until the time
+//! has come.
 //!
 //! The fixed operator takes a negative duration for zero.
 

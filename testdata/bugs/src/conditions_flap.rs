@@ -1,7 +1,7 @@
 //! Conditions that go to and fro.
 //!
-//! At the start of each run the operator says that it is progressing, and at its end that it is ready. Both are changes of the
-//! status, so that each run causes the next one, and whoever waits for `Ready` sees it come and go.
+//! At the start of each run the operator says that it is progressing, and at its end that it is ready. Both are changes
+//! of the status, so that each run causes the next one, and whoever waits for `Ready` sees it come and go.
 //!
 //! The fixed operator reports what it has observed, once, at the end.
 

@@ -1,7 +1,7 @@
 //! Two controllers of one field.
 //!
-//! One controller of the program sets the level of a config map by the spec, the other one raises it for debugging; both force what
-//! they want. Each write wakes the other one.
+//! One controller of the program sets the level of a config map by the spec, the other one raises it for debugging;
+//! both force what they want. Each write wakes the other one.
 //!
 //! The fixed program has one controller for the field, and the other one reports what it wishes.
 

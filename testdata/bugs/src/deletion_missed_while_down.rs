@@ -1,7 +1,8 @@
 //! A deletion that nobody saw.
 //!
-//! The operator takes an address from a pool for each object, and gives it back when it is told that the object is gone. Objects
-//! that are deleted while the operator isn't running are gone without a word, and their addresses are never given back.
+//! The operator takes an address from a pool for each object, and gives it back when it is told that the object is
+//! gone. Objects that are deleted while the operator isn't running are gone without a word, and their addresses are
+//! never given back.
 //!
 //! The fixed operator holds its objects by a finalizer until the address is back.
 

@@ -1,11 +1,11 @@
 //! A child rendered from a map without an order.
 //!
-//! The operator renders the variables of its spec into a child, in the order in which a hash map returns them, which differs from
-//! run to run. It compares the text with what is there, finds a difference, and writes; the write wakes it again. With pod
-//! templates each write restarts the pods.
+//! The operator renders the variables of its spec into a child, in the order in which a hash map returns them, which
+//! differs from run to run. It compares the text with what is there, finds a difference, and writes; the write wakes it
+//! again. With pod templates each write restarts the pods.
 //!
-//! The fixed operator sorts them. (The buggy one shuffles with the runtime's random source, in the way in which maps with random
-//! keys do, so that a run can be repeated.)
+//! The fixed operator sorts them. (The buggy one shuffles with the runtime's random source, in the way in which maps
+//! with random keys do, so that a run can be repeated.)
 
 use crate::kit::*;
 

@@ -1,7 +1,7 @@
 //! An event for each run.
 //!
-//! The operator records that it has synchronized its object, each time, with a note that differs. Events are objects: they take
-//! place in etcd, and the one that matters isn't found among them.
+//! The operator records that it has synchronized its object, each time, with a note that differs. Events are objects:
+//! they take place in etcd, and the one that matters isn't found among them.
 //!
 //! The fixed operator records a change.
 

@@ -1,7 +1,7 @@
 //! An object that exists already, taken for one's own.
 //!
-//! The operator creates a config map, and is content if the API server says that it exists. It may be a user's, of another content;
-//! and when the operator's object is deleted, the cleanup deletes the user's config map.
+//! The operator creates a config map, and is content if the API server says that it exists. It may be a user's, of
+//! another content; and when the operator's object is deleted, the cleanup deletes the user's config map.
 //!
 //! The fixed operator makes its child a child, and takes no other for it.
 

@@ -1,7 +1,7 @@
 //! Children that are replaced as fast as they fail.
 //!
-//! The operator deletes a pod that has failed, and creates it again in the same run. A pod that can't run is then created hundreds of
-//! times in a minute. Kubernetes had it with ReplicaSets whose pods the kubelet refused.
+//! The operator deletes a pod that has failed, and creates it again in the same run. A pod that can't run is then
+//! created hundreds of times in a minute. Kubernetes had it with ReplicaSets whose pods the kubelet refused.
 //!
 //! The fixed operator waits before each replacement twice as long as before the one before it.
 

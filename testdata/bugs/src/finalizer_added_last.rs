@@ -1,10 +1,10 @@
 //! A finalizer that is added after what it protects from leaking.
 //!
-//! The operator registers a device in another namespace, and then adds its finalizer. If it dies in between, and the device is
-//! deleted before it is back, nothing holds the device until the registration is withdrawn.
+//! The operator registers a device in another namespace, and then adds its finalizer. If it dies in between, and the
+//! device is deleted before it is back, nothing holds the device until the registration is withdrawn.
 //!
-//! The fixed operator adds the finalizer first. (With `Reconciler::FINALIZER` the runtime does; operators that need finalizers
-//! on some objects only do it by hand.)
+//! The fixed operator adds the finalizer first. (With `Reconciler::FINALIZER` the runtime does; operators that need
+//! finalizers on some objects only do it by hand.)
 
 use crate::kit::*;
 

@@ -1,8 +1,8 @@
 //! A finalizer that is removed before the work that it stands for.
 //!
-//! The operator keeps a record of each bucket in another namespace, which garbage collection doesn't reach. On deletion it takes
-//! its finalizer off, and then deletes the record. If it dies in between, the bucket is gone, nobody will look at it again, and
-//! the record stays for ever.
+//! The operator keeps a record of each bucket in another namespace, which garbage collection doesn't reach. On deletion
+//! it takes its finalizer off, and then deletes the record. If it dies in between, the bucket is gone, nobody will look
+//! at it again, and the record stays for ever.
 //!
 //! The fixed operator deletes the record first. The runtime takes the finalizer off when the cleanup has succeeded.
 

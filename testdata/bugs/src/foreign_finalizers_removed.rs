@@ -1,7 +1,7 @@
 //! Finalizers of others that are removed with one's own.
 //!
-//! When its cleanup is done, the operator sets the list of finalizers to empty. Another controller, here a backup, has its own
-//! finalizer on the object, and finds it gone before it has done its work.
+//! When its cleanup is done, the operator sets the list of finalizers to empty. Another controller, here a backup, has
+//! its own finalizer on the object, and finds it gone before it has done its work.
 //!
 //! The fixed operator leaves it to the runtime, which removes the one name.
 

@@ -1,8 +1,8 @@
 //! A crash between the creation of a child with a generated name and the note of that name.
 //!
-//! The operator creates a pod whose name the API server generates, and notes the name in the status. If it dies in between, or if
-//! the answer is lost, nobody knows of the pod, and the next run creates a second one. So do controllers of clouds, with what
-//! costs money. Sieve calls the pattern "intermediate state".
+//! The operator creates a pod whose name the API server generates, and notes the name in the status. If it dies in
+//! between, or if the answer is lost, nobody knows of the pod, and the next run creates a second one. So do controllers
+//! of clouds, with what costs money. Sieve calls the pattern "intermediate state".
 //!
 //! The fixed operator derives the name from its object, so that a second creation meets the first.
 

@@ -1,10 +1,11 @@
 //! A generation that is called observed before the work is done.
 //!
-//! The operator skips an object whose `observedGeneration` is its generation, and writes that field before it changes the child.
-//! If it dies in between, or if the change fails, the child keeps the old state: every later run believes that it is done.
+//! The operator skips an object whose `observedGeneration` is its generation, and writes that field before it changes
+//! the child. If it dies in between, or if the change fails, the child keeps the old state: every later run believes
+//! that it is done.
 //!
-//! The fixed operator writes the status last, and applies the child whatever the status says: a process that was restarted at an API server that is
-//! behind may have applied an older state.
+//! The fixed operator writes the status last, and applies the child whatever the status says: a process that was
+//! restarted at an API server that is behind may have applied an older state.
 
 use crate::kit::*;
 

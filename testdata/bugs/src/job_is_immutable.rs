@@ -1,7 +1,7 @@
 //! An update that the API server refuses for ever.
 //!
-//! The operator runs a job with the image of its spec, and applies it again when the image changes. The template of a job can't be
-//! changed: each attempt is refused, and the new version never runs.
+//! The operator runs a job with the image of its spec, and applies it again when the image changes. The template of a
+//! job can't be changed: each attempt is refused, and the new version never runs.
 //!
 //! The fixed operator names the job after what it runs, and deletes jobs of other images.
 

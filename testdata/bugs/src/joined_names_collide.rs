@@ -1,7 +1,7 @@
 //! Two parts joined to a name from which they can't be told any more.
 //!
-//! The operator names a grant after user and role, with a dash between them, which both may contain: `ops-read` for `all` and `ops`
-//! for `read-all` are the same name. The second grant overwrites the first, or is never made.
+//! The operator names a grant after user and role, with a dash between them, which both may contain: `ops-read` for
+//! `all` and `ops` for `read-all` are the same name. The second grant overwrites the first, or is never made.
 //!
 //! The fixed operator joins them by a character that neither contains.
 

@@ -1,7 +1,8 @@
 //! A stale read that says that something isn't there.
 //!
-//! The operator generates a signing key if its cache has no secret. A restarted operator may be served a list from before the
-//! secret was created; it then generates another key over the one in use, and all that was signed is invalid.
+//! The operator generates a signing key if its cache has no secret. A restarted operator may be served a list from
+//! before the secret was created; it then generates another key over the one in use, and all that was signed is
+//! invalid.
 //!
 //! The fixed operator creates the secret, which the API server refuses if it is there.
 

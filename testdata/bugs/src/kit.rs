@@ -87,7 +87,8 @@ pub(crate) fn namespace(name: &str) -> String {
 
 /// Returns whether the object is still as it was read: the same object, with the same spec, and not being deleted.
 ///
-/// Deletions can't be undone, and objects outside the reach of garbage collection stay, so an operator should ask before both.
+/// Deletions can't be undone, and objects outside the reach of garbage collection stay, so an operator should ask
+/// before both.
 ///
 /// # Errors
 /// If the API server doesn't answer.

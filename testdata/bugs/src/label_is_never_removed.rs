@@ -1,7 +1,7 @@
 //! A field that is taken out of the spec, and stays in the child.
 //!
-//! The operator merges the labels of its spec into its child. A label that a user takes out again isn't in the patch, so it stays.
-//! Acto looks for it by taking each change of a spec back.
+//! The operator merges the labels of its spec into its child. A label that a user takes out again isn't in the patch,
+//! so it stays. Acto looks for it by taking each change of a spec back.
 //!
 //! The fixed operator applies the whole set, by which the API server knows what to remove.
 

@@ -1,10 +1,11 @@
 //! Small operators with one bug each, as studies and issue trackers describe them, and beside each the fixed one.
 //!
-//! Each module is an operator with a kind of its own. Its documentation says what happens in production, and [`Bug::sources`] where
-//! it did. `register` makes both operators from the same code; what differs depends on `fixed`. `scenario` plays the user.
+//! Each module is an operator with a kind of its own. Its documentation says what happens in production, and
+//! [`Bug::sources`] where it did. `register` makes both operators from the same code; what differs depends on `fixed`.
+//! `scenario` plays the user.
 //!
-//! The bugs are those that the runtime can't prevent: it has barriers for an operator's own writes, preconditions and owner
-//! references, but an author may go around them, or trust what the cache shows of others.
+//! The bugs are those that the runtime can't prevent: it has barriers for an operator's own writes, preconditions and
+//! owner references, but an author may go around them, or trust what the cache shows of others.
 
 mod kit;
 

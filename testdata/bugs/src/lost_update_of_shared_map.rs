@@ -1,8 +1,8 @@
 //! A lost update.
 //!
-//! Each member enters itself into a list that all share. The operator reads the list from its cache, adds the name, and writes the
-//! whole list. Two members that do so at the same time both add to the list without the other, and the second write takes the
-//! first one back.
+//! Each member enters itself into a list that all share. The operator reads the list from its cache, adds the name, and
+//! writes the whole list. Two members that do so at the same time both add to the list without the other, and the
+//! second write takes the first one back.
 //!
 //! The fixed operator writes the version that it has read, and tries again after a conflict.
 

@@ -1,7 +1,7 @@
 //! Names by counting.
 //!
-//! The operator names the next replica after the number of those that exist. When the first of three is deleted, there are two, and
-//! the next one would be called as the third, which exists. Every creation is refused, and the gap stays.
+//! The operator names the next replica after the number of those that exist. When the first of three is deleted, there
+//! are two, and the next one would be called as the third, which exists. Every creation is refused, and the gap stays.
 //!
 //! The fixed operator looks for the names that are missing.
 

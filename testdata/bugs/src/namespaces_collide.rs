@@ -1,7 +1,8 @@
 //! Objects of the same name in two namespaces that share a child.
 //!
-//! The operator writes each tenant's settings into one namespace, under the tenant's name. Tenants of two namespaces that are
-//! called the same overwrite each other's settings. With cluster-scoped children, such as ClusterRoleBindings, it is common.
+//! The operator writes each tenant's settings into one namespace, under the tenant's name. Tenants of two namespaces
+//! that are called the same overwrite each other's settings. With cluster-scoped children, such as ClusterRoleBindings,
+//! it is common.
 //!
 //! The fixed operator has the namespace in the name, with a separator that a namespace can't contain.
 

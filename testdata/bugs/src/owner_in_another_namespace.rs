@@ -1,8 +1,9 @@
 //! An owner in another namespace.
 //!
-//! The operator copies a config map to another namespace, and makes its object there the owner of the copy, so that it goes with
-//! it. An owner reference has no namespace: the garbage collector looks for the owner beside the copy, doesn't find it, and
-//! deletes the copy. It was made again, or not, and clusters worked for days until the controller manager was restarted.
+//! The operator copies a config map to another namespace, and makes its object there the owner of the copy, so that it
+//! goes with it. An owner reference has no namespace: the garbage collector looks for the owner beside the copy,
+//! doesn't find it, and deletes the copy. It was made again, or not, and clusters worked for days until the controller
+//! manager was restarted.
 //!
 //! The fixed operator deletes the copy in its cleanup.
 

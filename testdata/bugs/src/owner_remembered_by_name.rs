@@ -1,8 +1,8 @@
 //! A wrong owner: the UID of an object that had the same name before.
 //!
-//! The operator remembers the owner reference of each object by namespace and name. When a user deletes the object and creates it
-//! again, the new object's child gets the UID of the old one. The garbage collector deletes the child, since its owner is gone,
-//! and the operator creates it again.
+//! The operator remembers the owner reference of each object by namespace and name. When a user deletes the object and
+//! creates it again, the new object's child gets the UID of the old one. The garbage collector deletes the child, since
+//! its owner is gone, and the operator creates it again.
 //!
 //! The fixed operator takes the reference from the object that it reconciles.
 

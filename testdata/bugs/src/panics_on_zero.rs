@@ -1,7 +1,7 @@
 //! A value that nobody has thought of.
 //!
-//! The operator assigns its object's entries to shards. With no shards, which the schema allows and with which one pauses it, the
-//! remainder of the division by zero is a panic. Acto generates such values from the schema.
+//! The operator assigns its object's entries to shards. With no shards, which the schema allows and with which one
+//! pauses it, the remainder of the division by zero is a panic. Acto generates such values from the schema.
 //!
 //! The fixed operator has nothing to do then.
 

@@ -1,8 +1,8 @@
 //! A secret that is made twice.
 //!
-//! The operator generates a password into a secret, starts a database that takes it over at its first start, and notes in the
-//! status that this is done. If it dies before the note, the next run generates another password over the first one. The
-//! database has the first, its clients the second.
+//! The operator generates a password into a secret, starts a database that takes it over at its first start, and notes
+//! in the status that this is done. If it dies before the note, the next run generates another password over the first
+//! one. The database has the first, its clients the second.
 //!
 //! The fixed operator creates the secret or takes the one that is there.
 

@@ -1,7 +1,7 @@
 //! A number that is given twice.
 //!
-//! The operator gives each object the lowest port that no other object has in its status, as its cache shows them. What has just been
-//! given to another object isn't in the cache yet, so both get the same port.
+//! The operator gives each object the lowest port that no other object has in its status, as its cache shows them. What
+//! has just been given to another object isn't in the cache yet, so both get the same port.
 //!
 //! The fixed operator takes a port by creating an object that bears its number, which succeeds once.
 

@@ -1,7 +1,7 @@
 //! Progress that is kept in memory.
 //!
-//! The operator starts an initialization for each object, and remembers for which it has. A restart, or another leader, remembers
-//! nothing, and initializes again what is in use.
+//! The operator starts an initialization for each object, and remembers for which it has. A restart, or another leader,
+//! remembers nothing, and initializes again what is in use.
 //!
 //! The fixed operator looks for what an initialization leaves.
 

@@ -1,8 +1,8 @@
 //! Children that are created while their parent is being deleted.
 //!
-//! The cleanup begins, as each run does, with a pass over the children that creates what is missing, and then deletes them. The
-//! deletion never ends: each run makes a child that the next one waits for. Operators without a
-//! finalizer have it with objects that are deleted in the foreground. In a namespace that is being deleted, the creation is
+//! The cleanup begins, as each run does, with a pass over the children that creates what is missing, and then deletes
+//! them. The deletion never ends: each run makes a child that the next one waits for. Operators without a finalizer
+//! have it with objects that are deleted in the foreground. In a namespace that is being deleted, the creation is
 //! refused instead, and the finalizer stays for ever.
 //!
 //! The fixed operator only deletes in its cleanup.

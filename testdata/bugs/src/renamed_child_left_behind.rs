@@ -1,7 +1,7 @@
 //! A child that is left behind when it gets another name.
 //!
-//! The spec says how the secret is called that the operator makes. When a user changes it, the operator makes the new one, and the
-//! old one stays, with credentials that nobody thinks of. Acto reported it for MongoDB's operator twice.
+//! The spec says how the secret is called that the operator makes. When a user changes it, the operator makes the new
+//! one, and the old one stays, with credentials that nobody thinks of. Acto reported it for MongoDB's operator twice.
 //!
 //! The fixed operator deletes children that the spec doesn't name.
 

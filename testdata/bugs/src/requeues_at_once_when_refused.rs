@@ -1,8 +1,8 @@
 //! A hot loop on a refused write.
 //!
-//! The API server refuses a pod, here because its image is empty; it can also be a quota, a policy or a webhook. The operator
-//! reports it and asks to run again at once, without a delay and past the queue's backoff. It then fills the log and takes the
-//! API server's time until a user corrects the spec.
+//! The API server refuses a pod, here because its image is empty; it can also be a quota, a policy or a webhook. The
+//! operator reports it and asks to run again at once, without a delay and past the queue's backoff. It then fills the
+//! log and takes the API server's time until a user corrects the spec.
 //!
 //! The fixed operator returns the error, and leaves the pace to the queue.
 

@@ -1,7 +1,7 @@
 //! A right that the role doesn't have.
 //!
-//! The operator reads the nodes to decide how many replicas it needs. Its author's test cluster lets it do everything. In production
-//! its role is generated from what it declares, and the request is refused.
+//! The operator reads the nodes to decide how many replicas it needs. Its author's test cluster lets it do everything.
+//! In production its role is generated from what it declares, and the request is refused.
 //!
 //! The fixed operator declares the rule.
 

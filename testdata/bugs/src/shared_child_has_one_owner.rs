@@ -1,7 +1,7 @@
 //! A child that several objects use, and one owns.
 //!
-//! The operator makes an account that all objects of the namespace share, owned by the object that came first. When that is
-//! deleted, the garbage collector takes the account with it, and the others stop working.
+//! The operator makes an account that all objects of the namespace share, owned by the object that came first. When
+//! that is deleted, the garbage collector takes the account with it, and the others stop working.
 //!
 //! The fixed operator adds each object to the owners; the account goes with the last one.
 

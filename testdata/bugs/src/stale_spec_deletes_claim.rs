@@ -1,11 +1,12 @@
 //! A deletion decided by a stale read.
 //!
-//! The operator deletes a volume claim when the spec no longer asks for storage. A restarted operator may be served a list from
-//! before the user's last edit, and then deletes the claim that was made after it, with the data. Kubernetes had this with
-//! StatefulSets and nodes first (kubernetes/kubernetes#59848); Sieve (OSDI '22, "stale state") found it in seven operators.
+//! The operator deletes a volume claim when the spec no longer asks for storage. A restarted operator may be served a
+//! list from before the user's last edit, and then deletes the claim that was made after it, with the data. Kubernetes
+//! had this with StatefulSets and nodes first (kubernetes/kubernetes#59848); Sieve (OSDI '22, "stale state") found it
+//! in seven operators.
 //!
-//! The fixed operator asks the API server whether its object is still as it was read, and deletes the claim only if that is the
-//! one it has read.
+//! The fixed operator asks the API server whether its object is still as it was read, and deletes the claim only if
+//! that is the one it has read.
 
 use crate::kit::*;
 

@@ -1,8 +1,8 @@
 //! The status as an input: how many children exist is remembered instead of counted.
 //!
 //! The operator creates as many members as the spec has more than the status says, and adds them to the status. The API
-//! conventions ask that the status can be rebuilt by observation, since it may be lost: by a crash before it is written, or by a
-//! backup that is restored without it. Then all members are created once more.
+//! conventions ask that the status can be rebuilt by observation, since it may be lost: by a crash before it is
+//! written, or by a backup that is restored without it. Then all members are created once more.
 //!
 //! The fixed operator counts what exists, and gives the members names of which each exists once.
 

@@ -1,7 +1,8 @@
 //! A status that changes although nothing has happened.
 //!
-//! The operator looks at its object every minute, and writes into the status when it has looked. Each look is a write, which wakes
-//! all who watch the kind, itself included. With a shorter interval, or a time of higher resolution, it never stops.
+//! The operator looks at its object every minute, and writes into the status when it has looked. Each look is a write,
+//! which wakes all who watch the kind, itself included. With a shorter interval, or a time of higher resolution, it
+//! never stops.
 //!
 //! The fixed operator writes the time of the last change.
 

@@ -1,7 +1,7 @@
 //! Two writes in the wrong order.
 //!
-//! On a change of the version the operator points the route to the new release, and then creates the release. In between, for ever
-//! if the creation is refused, the route leads nowhere.
+//! On a change of the version the operator points the route to the new release, and then creates the release. In
+//! between, for ever if the creation is refused, the route leads nowhere.
 //!
 //! The fixed operator creates the release first, and deletes the old one last.
 

@@ -1,8 +1,8 @@
 //! A background task that doesn't ask whether it leads.
 //!
-//! Besides its controller, the program runs a task that writes a bill for each meter that has none. The controllers wait for the
-//! lease; the task runs on each replica, and each meter is billed as often as there are replicas. In controller-runtime it takes
-//! a method that says so.
+//! Besides its controller, the program runs a task that writes a bill for each meter that has none. The controllers
+//! wait for the lease; the task runs on each replica, and each meter is billed as often as there are replicas. In
+//! controller-runtime it takes a method that says so.
 //!
 //! The fixed task runs on the leader, and names the bill after its meter.
 

@@ -1,8 +1,8 @@
 //! A state that was never observed.
 //!
-//! The operator deletes the claim of a pod when it sees the pod with a deletion timestamp. If the pod is gone before the operator
-//! looks, because it was restarted or its events came late, it never sees the timestamp, and the claim stays. Sieve calls the
-//! pattern "unobserved state".
+//! The operator deletes the claim of a pod when it sees the pod with a deletion timestamp. If the pod is gone before
+//! the operator looks, because it was restarted or its events came late, it never sees the timestamp, and the claim
+//! stays. Sieve calls the pattern "unobserved state".
 //!
 //! The fixed operator acts by what is there: a claim whose pod isn't wanted.
 

@@ -1,7 +1,7 @@
 //! Long names that become the same when they are cut off.
 //!
-//! A name may have 253 characters, but a label's value and the name of a Service only 63. The operator cuts the name of its child
-//! off there. Two objects whose names begin alike then want the same child: the second one never gets it.
+//! A name may have 253 characters, but a label's value and the name of a Service only 63. The operator cuts the name of
+//! its child off there. Two objects whose names begin alike then want the same child: the second one never gets it.
 //!
 //! The fixed operator shortens with a hash of the whole name.
 

@@ -1,7 +1,7 @@
 //! An upgrade that changes what can't be changed.
 //!
-//! The new version of the operator has another label in the selector of its deployment. The selector of a deployment is immutable:
-//! after the upgrade every update is refused, and no change of the spec arrives any more.
+//! The new version of the operator has another label in the selector of its deployment. The selector of a deployment is
+//! immutable: after the upgrade every update is refused, and no change of the spec arrives any more.
 //!
 //! The fixed operator keeps the selector of a deployment that exists.
 

@@ -1,7 +1,7 @@
 //! An upgrade that forgets what the version before it has made.
 //!
-//! The new version of the operator calls its child otherwise. It creates the child under the new name, and doesn't know the old
-//! name any more: both run.
+//! The new version of the operator calls its child otherwise. It creates the child under the new name, and doesn't know
+//! the old name any more: both run.
 //!
 //! The fixed operator deletes children that it doesn't want, whatever they are called.
 

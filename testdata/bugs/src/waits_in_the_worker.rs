@@ -1,7 +1,7 @@
 //! A reconcile that waits.
 //!
-//! The operator needs a secret that a user provides, and looks for it every ten seconds within one run. The run holds its worker:
-//! objects whose secrets exist aren't served while one is missing somewhere.
+//! The operator needs a secret that a user provides, and looks for it every ten seconds within one run. The run holds
+//! its worker: objects whose secrets exist aren't served while one is missing somewhere.
 //!
 //! The fixed operator watches the secret, and ends the run.
 

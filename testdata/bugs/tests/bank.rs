@@ -1,7 +1,7 @@
 //! Each bug is found, and the fixed operator isn't blamed.
 //!
-//! With the environment variable `KUBEWRIGHT_EXHAUSTIVE`, as in `cargo xtask test --all`, the fixed operators make sixteen runs, some with several
-//! faults; without it, eight. Both run with the faults that show the bug, too.
+//! With the environment variable `KUBEWRIGHT_EXHAUSTIVE`, as in `cargo xtask test --all`, the fixed operators make
+//! sixteen runs, some with several faults; without it, eight. Both run with the faults that show the bug, too.
 
 use bug_bank::BUGS;
 use kubewright::simulation::{Budget, Settings, story};

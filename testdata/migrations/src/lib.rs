@@ -1,7 +1,8 @@
-//! An operator that migrates the schemas of databases: the example of the book's chapter on a bug that simulation finds.
+//! An operator that migrates the schemas of databases: the example of the book's page on a bug that
+//! simulation finds.
 //!
-//! It is a project as `kubewright init` and `create api` make it, without the files of a deployment. [`register_before`] has the
-//! bug, [`register`] hasn't.
+//! It is a project as `kubewright init` and `create api` make it, without the files of a deployment.
+//! [`register_before`] has the bug, [`register`] hasn't.
 
 pub mod api;
 mod controller;

@@ -10,8 +10,10 @@ use std::{
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut sources = Vec::new();
-    let mut folders: Vec<_> =
-        ["crates", "operators", "demo", "bench", "xtask"].iter().map(|name| root.join(name)).collect();
+    let mut folders: Vec<_> = ["crates", "operators", "demo", "bench", "testdata/bugs", "testdata/migrations", "xtask"]
+        .iter()
+        .map(|name| root.join(name))
+        .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

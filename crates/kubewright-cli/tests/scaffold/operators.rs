@@ -133,6 +133,24 @@ fn golden_layout_of_the_operators() {
     }
 }
 
+/// The example of the book's page about simulation consists of the sources of a project.
+#[test]
+fn golden_sources_of_the_example_in_the_book() {
+    let folder = Folder::new("migrations");
+    folder.run("init --domain example.com");
+    folder.run("create api --group data --version v1 --kind Migration");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/migrations");
+    for path in ["src/main.rs", "src/api/mod.rs"] {
+        let made = folder.read(path);
+        if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
+            fs::write(root.join(path), made).unwrap();
+        } else {
+            let kept = fs::read_to_string(root.join(path)).unwrap();
+            assert_eq!(kept, made, "testdata/migrations/{path}: run cargo xtask generate");
+        }
+    }
+}
+
 #[test]
 fn later_commands_work_in_the_operators() {
     for (operator, _) in OPERATORS {

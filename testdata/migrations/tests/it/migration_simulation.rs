@@ -1,5 +1,5 @@
-//! A scenario for `Migration`: what a user does. `cargo test` repeats it on virtual time, with a fault at each write, event and
-//! request of the operator; `kubewright simulate migration` goes on with several faults at once.
+//! A scenario for `Migration`: what a user does. `cargo test` repeats it on virtual time, with a fault at each write,
+//! event and request of the operator; `kubewright simulate migration` goes on with several faults at once.
 
 use std::collections::BTreeSet;
 
