@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, ServiceAccount};
 use kube::{Api, ResourceExt, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, Controllers, Durability, Endpoint, PodNetwork, Pods};
+use kubewright_cluster::{Cidr, Cluster, Controllers, Durability, Endpoint, PodNetwork, Pods, ServiceRange};
 use kubewright_manifests::yaml;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -71,6 +71,16 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_enum, default_value_t = PodNetworkMode::Host)]
     pod_network: PodNetworkMode,
 
+    /// With --pod-network namespaces: range of the pods' addresses, such as 10.244.0.0/16, which nothing else on this
+    /// machine uses [default: addresses of the loopback network, which some programs refuse]
+    #[arg(long, value_name = "CIDR", value_parser = cidr)]
+    pod_network_cidr: Option<Cidr>,
+
+    /// Range of the Services' addresses, such as 10.96.0.0/12. Outside of the loopback network, Services answer with
+    /// --pod-network namespaces only, and nothing else on this machine may use the range
+    #[arg(long, value_name = "CIDR", default_value_t)]
+    service_cidr: ServiceRange,
+
     /// Give each container a file system and processes of its own, as in Kubernetes. Needs Linux and root
     #[arg(long)]
     isolate_containers: bool,
@@ -87,7 +97,7 @@ pub(crate) struct ClusterOptions {
     controllers: Controllers,
 
     /// Start nothing but the API server, as envtest does: no controllers, no node
-    #[arg(long, conflicts_with_all = ["pods", "pod_network", "isolate_containers", "images", "image_file", "controllers"])]
+    #[arg(long, conflicts_with_all = ["pods", "pod_network", "pod_network_cidr", "isolate_containers", "images", "image_file", "controllers"])]
     api_only: bool,
 
     /// Log filter for standard error, such as info or kubewright_cluster=debug
@@ -112,6 +122,10 @@ enum PodNetworkMode {
     /// A network namespace for each pod, as in Kubernetes. Needs Linux, root and the program `ip`, and `nft` for
     /// connections to other machines
     Namespaces,
+}
+
+fn cidr(text: &str) -> Result<Cidr, String> {
+    Cidr::parse(text).ok_or_else(|| "use an address and a length, such as 10.244.0.0/16".into())
 }
 
 /// Parses a loopback address; `localhost` is 127.0.0.1.
@@ -176,8 +190,15 @@ impl ClusterOptions {
             PodNetworkMode::Host => PodNetwork::Host,
             PodNetworkMode::Namespaces => PodNetwork::Namespaces,
         };
+        if network == PodNetwork::Host {
+            self.check_ranges()?;
+        }
         let builder = Cluster::builder().clock(clock.clone()).pods(pods).pod_network(network);
-        let builder = builder.isolate_containers(self.isolate_containers);
+        let builder = builder.isolate_containers(self.isolate_containers).service_range(self.service_cidr);
+        let builder = match self.pod_network_cidr {
+            Some(range) => builder.pod_range(range),
+            None => builder,
+        };
         let builder = builder.images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
@@ -203,6 +224,23 @@ impl ClusterOptions {
         let has_node = !self.api_only && pods != Pods::None;
         let has_accounts = !self.api_only && self.controllers.contains("serviceaccount-controller");
         Ok(Running { cluster, merged, kubeconfig, address, namespace, has_node, has_accounts })
+    }
+
+    /// Returns an error if the network of this machine can't have the addresses that are asked for.
+    fn check_ranges(&self) -> Result<()> {
+        if let Some(range) = self.pod_network_cidr {
+            bail!(
+                "pods would not have addresses of {range}: add --pod-network namespaces, or leave out --pod-network-cidr"
+            );
+        }
+        let has_proxy = matches!(self.pods, PodMode::Run) && !self.api_only;
+        if has_proxy && !Cidr::from(self.service_cidr).address.is_loopback() {
+            let range = self.service_cidr;
+            bail!(
+                "Services would not answer at addresses of {range}: add --pod-network namespaces, or leave out --service-cidr"
+            );
+        }
+        Ok(())
     }
 
     /// Writes the kubeconfig of the cluster, and with `--merge` also to that of the user.

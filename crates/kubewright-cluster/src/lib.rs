@@ -61,6 +61,7 @@ mod panics;
 mod quantity;
 pub mod testing;
 
+pub use kubewright_apimachinery::cidr::Cidr;
 pub use kubewright_apiserver::{
     AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
     ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,

@@ -113,6 +113,18 @@ fn a_wrong_flag_is_a_usage_error() {
 }
 
 #[test]
+fn ranges_of_addresses_need_a_network_that_has_them() {
+    for (flag, range, code) in
+        [("--pod-network-cidr", "10.244.0.0/16", 1), ("--service-cidr", "10.96.0.0/12", 1), ("--service-cidr", "10", 2)]
+    {
+        let output = kubewright().args(["cluster", flag, range]).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(flag) && (code == 2 || stderr.contains("--pod-network namespaces")), "{stderr}");
+    }
+}
+
+#[test]
 fn only_loopback_addresses_are_served() {
     for (address, says) in [
         ("0.0.0.0:0", "serves loopback addresses only: use 127.0.0.1"),

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::{
+    cidr::Cidr,
     clock::{SharedClock, SystemClock},
     random::Random,
 };
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     api_endpoints::ApiEndpoints,
     controllers::{informer::Informer, selection::Controllers},
-    node::{ImageTable, PodNetwork, process::Processes},
+    node::{ImageTable, PodNetwork, network::AddressRanges, process::Processes},
 };
 
 /// The way in which the node runs pods.
@@ -71,6 +72,7 @@ const ACCOUNT_CONTROLLER: &str = "serviceaccount-controller";
 pub struct ClusterBuilder {
     pods: Pods,
     pod_network: PodNetwork,
+    pod_range: Option<Cidr>,
     isolates_containers: bool,
     clock: Option<SharedClock>,
     random: Option<Random>,
@@ -103,6 +105,14 @@ impl ClusterBuilder {
     /// ```
     pub fn pod_network(mut self, network: PodNetwork) -> Self {
         self.pod_network = network;
+        self
+    }
+
+    /// Sets the range of the addresses of pods that run as processes, such as `10.244.0.0/16`: IPv4, with a length from
+    /// 8 to 28. Requires [`PodNetwork::Namespaces`], and that nothing else on this host uses the range. Defaults to
+    /// loopback addresses, which several clusters on a host share.
+    pub fn pod_range(mut self, range: Cidr) -> Self {
+        self.pod_range = Some(range);
         self
     }
 
@@ -228,8 +238,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. A node
-    /// listens on the addresses of services, and so needs those of the loopback network.
+    /// Sets the range that addresses of services are allocated from; see [`ApiServerBuilder::service_range`]. With
+    /// [`PodNetwork::Host`], services answer only at addresses of the loopback network, as those of the default range;
+    /// with [`PodNetwork::Namespaces`], nothing else on this host may use the range.
     pub fn service_range(mut self, range: ServiceRange) -> Self {
         self.api = self.api.service_range(range);
         self
@@ -327,6 +338,7 @@ impl ClusterBuilder {
                 let options = NodeOptions {
                     images: self.images,
                     network: self.pod_network,
+                    ranges: AddressRanges { pods: self.pod_range, services: cluster.api.service_range().into() },
                     isolates_containers: self.isolates_containers,
                 };
                 cluster.run_node(parts, options, &self.controllers).await?;

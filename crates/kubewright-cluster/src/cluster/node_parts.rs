@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{cidr::Cidr, clock::SharedClock};
 use kubewright_apiserver::{ApiServerBuilder, ResourceMetrics};
 use tokio::sync::Semaphore;
 
@@ -23,12 +23,12 @@ use crate::{
         hosts::Hosts,
         kubelet_api::KubeletApi,
         log::{LogAction, LogStore},
-        network::NodeNetwork,
+        network::{AddressRanges, NodeNetwork},
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         pods::NodePods,
         process::{raise_open_files, stop_ignoring_terminal_signals},
-        proxy::{self, ProxyNetwork},
+        proxy::{self, Places},
         simulation::Simulation,
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
         view,
@@ -47,6 +47,7 @@ const CONNECTIONS: [(&str, Connection); 3] =
 pub(super) struct NodeOptions {
     pub(super) images: ImageTable,
     pub(super) network: PodNetwork,
+    pub(super) ranges: AddressRanges,
     pub(super) isolates_containers: bool,
 }
 
@@ -120,13 +121,13 @@ impl Cluster {
         selected: &Controllers,
     ) -> Result<(), StartError> {
         let capacity = Capacity::of_host();
-        let network = NodeNetwork::open(options.network, &self.processes, &self.random).await;
+        let network = NodeNetwork::open(options.network, options.ranges, &self.processes, &self.random).await;
         let network = network.map_err(StartError::PodNetwork)?;
         if network.pods.is_some() {
             self.endpoints.serve_pods_at(network.address());
             self.open_kubelet(network.address()).await;
         }
-        self.register(capacity, network.address()).await?;
+        self.register(capacity, network.address(), options.ranges.pods).await?;
         self.create_directory()?;
         if options.isolates_containers {
             self.try_isolation().await.map_err(StartError::Isolation)?;
@@ -145,7 +146,7 @@ impl Cluster {
         start: Duration,
         selected: &Controllers,
     ) -> Result<(), StartError> {
-        self.register(Capacity::simulated(), HOST_ADDRESS).await?;
+        self.register(Capacity::simulated(), HOST_ADDRESS, None).await?;
         self.volumes = Some(SIMULATED_VOLUMES.into());
         self.bind_volumes(selected).await?;
         let (client, parts) = (self.object_client("kubelet"), (parts.simulated_usage, parts.pods));
@@ -191,16 +192,16 @@ impl Cluster {
         tried.map_err(|error| error.to_string())?.map(drop)
     }
 
-    async fn register(&self, capacity: Capacity, address: Ipv4Addr) -> Result<(), StartError> {
+    async fn register(&self, capacity: Capacity, address: Ipv4Addr, pods: Option<Cidr>) -> Result<(), StartError> {
         let version = self.client().apiserver_version().await.map_err(StartError::Register)?;
         let client = self.object_client("kubelet");
-        object::register(&client, &self.clock, capacity, &version.git_version, address)
+        object::register(&client, &self.clock, capacity, &version.git_version, address, pods)
             .await
             .map_err(StartError::Register)
     }
 
     fn start_node(&self, parts: NodeParts, options: NodeOptions, capacity: Capacity, network: NodeNetwork) {
-        let NodeNetwork { addresses, pods: networks, dns } = network;
+        let NodeNetwork { addresses, pods: networks, services, dns } = network;
         let (hosts, has_dns) = (Arc::<Hosts>::default(), dns.is_some());
         if let Some(dns) = dns {
             self.spawn(dns.run(hosts.clone()));
@@ -236,12 +237,11 @@ impl Cluster {
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
-        let networks = host.networks.clone().map(|networks| (networks, host.addresses.take()));
-        let network = ProxyNetwork { node: host.address(), pods: networks };
+        let places = Places::new(host.address(), services);
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), parts.pods));
         let task = self.recorder("kube-proxy", NODE_NAME);
-        self.spawn(proxy::run(self.api.clone(), self.clock.clone(), task, self.tracker.clone(), network));
+        self.spawn(proxy::run(self.api.clone(), self.clock.clone(), task, self.tracker.clone(), places));
         self.spawn(object::renew(self.object_client("kubelet"), self.clock.clone()));
         let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), Some(events)));

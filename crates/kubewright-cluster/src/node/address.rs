@@ -1,27 +1,44 @@
 //! The addresses of pods. On Linux each pod has its own address in the host's loopback network, so that several pods
 //! can use the same port.
 
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
-use kubewright_apimachinery::random::Random;
+use kubewright_apimachinery::{cidr::Cidr, random::Random};
 use parking_lot::Mutex;
 
-/// The base of the addresses. 127.0.0.0/16 is left to other programs on the host, and addresses above 127.95.0.0/16 are
-/// reserved for services.
-const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
+/// The base of the loopback addresses. 127.0.0.0/16 is left to other programs on the host, and addresses above
+/// 127.95.0.0/16 are reserved for services.
+const LOOPBACK_BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
+/// The number of loopback addresses.
+const LOOPBACK_COUNT: u32 = 0x005e_ffff;
 /// The address of the node, if the pods are in the network of the host.
 pub(crate) const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// The number of addresses.
-const COUNT: u32 = 0x005e_ffff;
+/// The lengths of a range for pods.
+const LENGTHS: std::ops::RangeInclusive<u8> = 8..=28;
 
 /// The addresses in use. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Addresses(Arc<Mutex<AddressPool>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    /// The address before the first one.
+    base: u32,
+    count: u32,
+    pool: Arc<Mutex<AddressPool>>,
+}
 
 #[derive(Debug, Default)]
 struct AddressPool {
     taken: BTreeSet<u32>,
     last: u32,
+}
+
+impl Default for Addresses {
+    fn default() -> Self {
+        Self { base: LOOPBACK_BASE, count: LOOPBACK_COUNT, pool: Arc::default() }
+    }
 }
 
 /// An address that is returned to the pool when dropped.
@@ -32,20 +49,40 @@ pub(crate) struct Lease {
 }
 
 impl Addresses {
-    /// Creates a pool that starts at a random address, since other clusters on this host use the same range.
+    /// Creates a pool of loopback addresses that starts at a random one, since other clusters on this host use the
+    /// same range.
     pub(crate) fn from_somewhere(random: &Random) -> Self {
-        let last = u32::try_from(random.u64() % u64::from(COUNT)).unwrap_or_default();
-        Self(Arc::new(Mutex::new(AddressPool { last, ..AddressPool::default() })))
+        let addresses = Self::default();
+        addresses.pool.lock().last = u32::try_from(random.u64() % u64::from(LOOPBACK_COUNT)).unwrap_or_default();
+        addresses
+    }
+
+    /// Creates a pool with the addresses of a range.
+    ///
+    /// # Errors
+    /// Returns the reason why pods can't have them.
+    pub(crate) fn of_range(range: Cidr) -> Result<Self, String> {
+        match range.aligned().address {
+            IpAddr::V4(network) if LENGTHS.contains(&range.length) => {
+                let count = (u32::MAX >> range.length) - 1;
+                Ok(Self { base: network.to_bits(), count, pool: Arc::default() })
+            }
+            _ => Err(format!(
+                "the range of pods' addresses {range} is not one of IPv4 with a length from {} to {}",
+                LENGTHS.start(),
+                LENGTHS.end()
+            )),
+        }
     }
 
     /// Takes an address. Returned addresses are reused last.
     pub(crate) fn take(&self) -> Lease {
-        let mut used = self.0.lock();
+        let mut used = self.pool.lock();
         let mut offset = used.last;
         loop {
-            offset = offset % COUNT + 1;
+            offset = offset % self.count + 1;
             // If all addresses are taken, sharing one is better than not running the pod.
-            if used.taken.insert(offset) || used.taken.len() >= COUNT as usize {
+            if used.taken.insert(offset) || used.taken.len() >= self.count as usize {
                 break;
             }
         }
@@ -58,7 +95,7 @@ impl Addresses {
 impl Lease {
     /// Returns the address.
     pub(crate) fn ip(&self) -> Ipv4Addr {
-        if cfg!(target_os = "linux") { Ipv4Addr::from(BASE + self.offset) } else { Ipv4Addr::LOCALHOST }
+        if cfg!(target_os = "linux") { Ipv4Addr::from(self.addresses.base + self.offset) } else { Ipv4Addr::LOCALHOST }
     }
 
     /// Formats the address.
@@ -69,7 +106,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.addresses.0.lock().taken.remove(&self.offset);
+        self.addresses.pool.lock().taken.remove(&self.offset);
     }
 }
 
@@ -83,7 +120,21 @@ mod tests {
         let (one, two) = (addresses.take(), addresses.take());
         assert_ne!(one.address(), two.address());
         drop(one);
-        assert_eq!(addresses.0.lock().taken.len(), 1);
+        assert_eq!(addresses.pool.lock().taken.len(), 1);
         assert_eq!(addresses.take().offset, 3, "what was given back rests first");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_range_has_all_addresses_but_the_first_and_the_last() {
+        let range = |text: &str| Cidr::parse(text).map(Addresses::of_range).expect("a range");
+        let addresses = range("10.244.0.17/28").expect("a pool");
+        let leases: Vec<_> = (0..14).map(|_| addresses.take()).collect();
+        assert_eq!(leases[0].address(), "10.244.0.17");
+        assert_eq!(leases[13].address(), "10.244.0.30");
+        for text in ["10.0.0.0/7", "10.0.0.0/29", "fd00::/16"] {
+            let why = range(text).expect_err("refused");
+            assert!(why.contains(text), "{why}");
+        }
     }
 }

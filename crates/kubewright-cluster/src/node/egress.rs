@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use kubewright_apimachinery::cidr::Cidr;
 use socket2::SockRef;
 use tokio::{io::copy_bidirectional, net::TcpStream, time::timeout};
 
@@ -23,14 +24,23 @@ const CONNECTIONS: usize = 1024;
 /// The timeout of a connection to another machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns the rules of a pod's namespace, in the language of nftables.
-pub(crate) fn rules() -> String {
+/// Returns the rules of a pod's namespace, in the language of nftables. `inside` are the ranges of addresses that don't
+/// belong to other machines.
+pub(crate) fn rules(inside: &[Cidr]) -> String {
+    let accept = |chain: &str| {
+        inside
+            .iter()
+            .map(|range| format!("add rule ip kubewright {chain} ip daddr {range} accept; "))
+            .collect::<String>()
+    };
     format!(
         "add table ip kubewright; \
-         add chain ip kubewright output {{ type nat hook output priority -100; }}; \
-         add rule ip kubewright output ip daddr != 127.0.0.0/8 meta l4proto tcp redirect to :{PORT}; \
-         add chain ip kubewright rest {{ type filter hook output priority 0; }}; \
-         add rule ip kubewright rest ip daddr != 127.0.0.0/8 reject"
+         add chain ip kubewright output {{ type nat hook output priority -100; }}; {}\
+         add rule ip kubewright output meta l4proto tcp redirect to :{PORT}; \
+         add chain ip kubewright rest {{ type filter hook output priority 0; }}; {}\
+         add rule ip kubewright rest reject",
+        accept("output"),
+        accept("rest"),
     )
 }
 

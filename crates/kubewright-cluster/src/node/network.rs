@@ -1,10 +1,11 @@
 //! The network of pods: that of the host, or a network namespace for each pod.
 //!
 //! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices
-//! connects it with the host. Its address is still one of the loopback network: where `route_localnet` allows it, Linux
-//! routes packets with such addresses, so that the host, the pods and the Services reach each other as they do without
-//! namespaces. Connections to other machines are made by the node ([`egress`]). Pods with such a namespace have their
-//! own for inter-process communication, too.
+//! connects it with the host. By default its address is still one of the loopback network: where `route_localnet` allows
+//! it, Linux routes packets with such addresses, so that the host, the pods and the Services reach each other as they do
+//! without namespaces, and no address of another network is taken. Pods and Services may have other ranges
+//! ([`AddressRanges`]), which the host doesn't use. Connections to other machines are made by the node ([`egress`]).
+//! Pods with such a namespace have their own for inter-process communication, too.
 //!
 //! `ip`, `nsenter`, `unshare` and a shell do the work, which only root can do. A process, the pod's *sandbox*, keeps
 //! the namespace until the pod is gone. It ends with this process, whatever ends that, and the devices and routes end
@@ -19,8 +20,8 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubewright_apimachinery::{clock::SharedClock, random::Random};
-use tokio::{io::AsyncReadExt, sync::OnceCell, time::timeout};
+use kubewright_apimachinery::{cidr::Cidr, clock::SharedClock, random::Random};
+use tokio::{io::AsyncReadExt, process::Command, sync::OnceCell, time::timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{
@@ -31,6 +32,7 @@ use super::{
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
     proxy::{Place, Protocol, Route, ServiceListener},
+    service_network::ServiceNetwork,
     sysctl,
     view::find_program,
 };
@@ -47,8 +49,33 @@ pub enum PodNetwork {
     /// `sysctls`, and an IPC namespace unless `hostIPC` is true. Requires Linux, root, and the programs `ip` (of
     /// iproute2), `nsenter` and `unshare` (of util-linux). Pods reach each other, Services, what listens on the
     /// addresses of this machine except 127.0.0.1, and with the program `nft` (of nftables) other machines, by TCP over
-    /// IPv4. There is DNS for all. A pod starts some 20 ms later.
+    /// IPv4. There is DNS for all. A pod starts some 20 ms later. Addresses are those of the loopback network unless
+    /// ranges are given; programs that refuse such addresses need ranges.
     Namespaces,
+}
+
+/// The loopback network.
+const LOOPBACK: Cidr = Cidr { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), length: 8 };
+
+/// The ranges of addresses of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressRanges {
+    /// The range of the pods' addresses; `None` for loopback addresses.
+    pub(crate) pods: Option<Cidr>,
+    pub(crate) services: Cidr,
+}
+
+impl AddressRanges {
+    /// Returns the ranges outside of the loopback network. The host routes them into the network namespaces.
+    pub(crate) fn others(self) -> impl Iterator<Item = Cidr> {
+        let ranges = self.pods.into_iter().chain([self.services]);
+        ranges.filter(|range| !range.address.is_loopback()).map(Cidr::aligned)
+    }
+
+    /// Returns the ranges of all addresses that are not those of other machines.
+    fn inside(self) -> Vec<Cidr> {
+        std::iter::once(LOOPBACK).chain(self.others()).collect()
+    }
 }
 
 /// The addresses of a node and its pods, and what makes them reachable.
@@ -56,6 +83,8 @@ pub(crate) struct NodeNetwork {
     pub(crate) addresses: Addresses,
     /// Makes the network namespaces of pods; `None` if they share the host's.
     pub(crate) pods: Option<Arc<PodNetworks>>,
+    /// The network namespace for Services; `None` if they are in the network of the host.
+    pub(crate) services: Option<ServiceNetwork>,
     /// The server for the queries of pods with namespaces. Without, they find Services by `/etc/hosts` only.
     pub(crate) dns: Option<DnsServer>,
 }
@@ -64,15 +93,39 @@ impl NodeNetwork {
     /// Prepares the network of a node.
     ///
     /// # Errors
-    /// Returns the reason why pods can't have network namespaces, if they should.
-    pub(crate) async fn open(kind: PodNetwork, processes: &Processes, random: &Random) -> Result<Self, String> {
-        let mut network = Self { addresses: Addresses::from_somewhere(random), pods: None, dns: None };
-        if kind == PodNetwork::Namespaces {
-            network.pods = Some(Arc::new(PodNetworks::open(processes.clone(), &network.addresses).await?));
-            let server = DnsServer::bind(network.address()).await;
-            let server = server.inspect_err(|error| tracing::warn!(%error, "pods have no DNS: port 53 can't be used"));
-            network.dns = server.ok();
+    /// Returns the reason why pods can't have network namespaces, or addresses of a range, if they should.
+    pub(crate) async fn open(
+        kind: PodNetwork,
+        ranges: AddressRanges,
+        processes: &Processes,
+        random: &Random,
+    ) -> Result<Self, String> {
+        let local = Addresses::from_somewhere(random);
+        let addresses = ranges.pods.map_or_else(|| Ok(local.clone()), Addresses::of_range)?;
+        let mut network = Self { addresses, pods: None, services: None, dns: None };
+        if kind == PodNetwork::Host {
+            return match ranges.pods {
+                Some(range) => Err(format!("only pods with network namespaces have addresses of a range ({range})")),
+                None => Ok(network),
+            };
         }
+        let networks = PodNetworks::open(processes.clone(), ranges, local.take(), &network.addresses).await?;
+        let networks = Arc::new(networks);
+        network.services = match ServiceNetwork::open(networks.clone(), local.take()).await {
+            Ok(services) => Some(services),
+            Err(why) if ranges.others().next().is_some() => return Err(why),
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "Services are in the network of the host: what listens on all addresses takes their ports"
+                );
+                None
+            }
+        };
+        network.pods = Some(networks);
+        let server = DnsServer::bind(network.address()).await;
+        let server = server.inspect_err(|error| tracing::warn!(%error, "pods have no DNS: port 53 can't be used"));
+        network.dns = server.ok();
         Ok(network)
     }
 
@@ -84,10 +137,10 @@ impl NodeNetwork {
 
 /// Sets up the network of a pod, and reports `ready`. The arguments are the programs `ip` and `nsenter`, the addresses
 /// of the pod and of the node, the name of the host's device, the hardware addresses of the pod's and of the host's
-/// device, and the program `nft`, if there is one, with its rules. Both ends know the hardware address of the other, so
-/// that none is asked for: Linux doesn't answer for loopback addresses by default. Without rules there is no route to
-/// other machines, to which packets with a loopback address must not get. The rest of the arguments are files of kernel
-/// parameters, each followed by its value.
+/// device, the program `nft`, if there is one, with its rules, and the ranges of addresses inside of the cluster. Both
+/// ends know the hardware address of the other, so that none is asked for: Linux doesn't answer for loopback addresses
+/// by default. Without rules there is no route to other machines, to which packets with an address of a pod must not
+/// get. The rest of the arguments are files of kernel parameters, each followed by its value.
 const SETUP: &str = r#"set -e
 "$1" -batch - <<END
 link set lo up
@@ -102,8 +155,8 @@ link set eth0 up
 address add $3/32 dev eth0
 neighbour replace $4 lladdr $7 dev eth0 nud permanent
 route add $4/32 dev eth0 src $3
-route add 127.0.0.0/8 via $4 src $3
 END
+for range in ${10}; do "$1" route add $range via $4 src $3; done
 [ -z "$8" ] || { "$8" "$9" && "$1" route add default via $4 src $3; }
 "$2" --net=/proc/$PPID/ns/net -- "$0" -ec '
 [ ! -e /proc/sys/net/ipv6/conf/$5 ] || echo 1 >/proc/sys/net/ipv6/conf/$5/disable_ipv6
@@ -114,7 +167,7 @@ link set $5 up
 neighbour replace $3 lladdr $6 dev $5 nud permanent
 route add $3/32 dev $5 src $4 table local
 END' "$0" "$@"
-shift 9
+shift 10
 while [ $# -gt 0 ]; do
 echo "$2" >"/proc/sys/$1"
 shift 2
@@ -137,16 +190,23 @@ pub(crate) struct PodNetworks {
     unshare: PathBuf,
     pub(super) shell: PathBuf,
     processes: Processes,
+    ranges: AddressRanges,
     /// The address of the node, as pods see it.
     node: Lease,
 }
 
 impl PodNetworks {
     /// Finds the programs, and tries to connect two pods with each other and with the host, which takes some 20 ms.
+    /// `addresses` are those of pods.
     ///
     /// # Errors
     /// Returns the reason why pods can't have network namespaces.
-    pub(crate) async fn open(processes: Processes, addresses: &Addresses) -> Result<Self, String> {
+    pub(crate) async fn open(
+        processes: Processes,
+        ranges: AddressRanges,
+        node: Lease,
+        addresses: &Addresses,
+    ) -> Result<Self, String> {
         if !cfg!(target_os = "linux") {
             return Err("only Linux has them".into());
         }
@@ -163,8 +223,10 @@ impl PodNetworks {
             unshare: program("unshare", "util-linux")?,
             shell: program("sh", "a shell")?,
             processes,
-            node: addresses.take(),
+            ranges,
+            node,
         };
+        networks.check_ranges().await?;
         if let Err(why) = networks.try_out(addresses).await {
             let Some(_) = networks.nft.take() else { return Err(why) };
             networks.try_out(addresses).await?;
@@ -176,6 +238,32 @@ impl PodNetworks {
     /// Returns the address of the node, as pods see it.
     pub(crate) fn node(&self) -> Ipv4Addr {
         self.node.ip()
+    }
+
+    /// Returns the ranges of addresses outside of the loopback network.
+    pub(super) fn other_ranges(&self) -> impl Iterator<Item = Cidr> {
+        self.ranges.others()
+    }
+
+    /// Finds out whether the host, or another cluster on it, uses a part of the ranges.
+    async fn check_ranges(&self) -> Result<(), String> {
+        for range in self.ranges.others() {
+            // Routes within the range, and those that contain it.
+            for selector in ["root", "match"] {
+                let mut command = Command::new(&self.ip);
+                command.args(["-4", "-oneline", "route", "show", "table", "all", selector, &range.to_string()]);
+                let output = command.kill_on_drop(true).output().await.map_err(|error| error.to_string())?;
+                let routes = String::from_utf8_lossy(&output.stdout);
+                let is_default = |route: &&str| route.split_whitespace().any(|word| word == "default");
+                if let Some(route) = routes.lines().find(|route| !is_default(route)) {
+                    return Err(format!(
+                        "this host uses addresses of {range} already, with the route `{}`: choose another range",
+                        route.trim()
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn try_out(&self, addresses: &Addresses) -> Result<(), String> {
@@ -211,8 +299,9 @@ impl PodNetworks {
 
     /// Makes the namespaces of a pod with this address.
     pub(super) async fn create(&self, address: Ipv4Addr, pod: &Pod) -> Result<Sandbox, String> {
-        let [_, a, b, c] = address.octets();
-        let hardware = |end: u8| format!("{end:02x}:00:7f:{a:02x}:{b:02x}:{c:02x}");
+        let [a, b, c, d] = address.octets();
+        let hardware = |end: u8| format!("{end:02x}:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
+        let inside = self.ranges.inside();
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let has_ipc = pod.spec.as_ref().is_none_or(|spec| spec.host_ipc != Some(true));
         let mut argv = vec![text(&self.unshare), "--net".into()];
@@ -221,7 +310,8 @@ impl PodNetworks {
         argv.extend([&self.shell, &self.ip, &self.nsenter].map(text));
         // Locally administered addresses.
         argv.extend([address.to_string(), self.node().to_string(), device(address), hardware(0x02), hardware(0x06)]);
-        argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules()]);
+        argv.extend([self.nft.as_ref().map(text).unwrap_or_default(), egress::rules(&inside)]);
+        argv.push(inside.iter().map(Cidr::to_string).collect::<Vec<_>>().join(" "));
         argv.extend(sysctl::files(pod).flat_map(|(file, value)| [file, value]));
         let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
         let environment = vec![("PATH".to_owned(), path)];
@@ -248,8 +338,8 @@ impl PodNetworks {
 
 /// Returns the name of the host's device that leads to the namespace with an address.
 pub(super) fn device(address: Ipv4Addr) -> String {
-    let [_, a, b, c] = address.octets();
-    format!("kw{a:02x}{b:02x}{c:02x}")
+    let [a, b, c, d] = address.octets();
+    format!("kw{a:02x}{b:02x}{c:02x}{d:02x}")
 }
 
 /// A process that keeps a network namespace. Dropping it ends the namespace, once no other process is in it.

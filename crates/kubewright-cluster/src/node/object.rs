@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use jiff::Timestamp;
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{cidr::Cidr, clock::SharedClock};
 use serde_json::{Value, json};
 
 use super::{KUBELET_PORT, NODE_NAME};
@@ -72,19 +72,21 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's.
+/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's, and `pods` the range
+/// of its pods' addresses.
 pub(crate) async fn register(
     client: &ObjectClient,
     clock: &SharedClock,
     capacity: Capacity,
     version: &str,
     address: Ipv4Addr,
+    pods: Option<Cidr>,
 ) -> Result<(), kube::Error> {
     let now = clock.now();
     let nodes = ObjectPath::core("nodes", None, "");
     let path = ObjectPath { name: NODE_NAME.into(), ..nodes.clone() };
     let status = status(capacity, version, address, now);
-    let node = match client.create(&nodes, "", &node(&status)).await {
+    let node = match client.create(&nodes, "", &node(&status, pods)).await {
         Ok(node) => {
             // The server taints new nodes, and there may be no controller that removes the taint of a ready one.
             client.merge(&path, "", &json!({"spec": {"taints": null}})).await?;
@@ -156,7 +158,8 @@ fn micro(time: Timestamp) -> String {
 }
 
 /// Returns the Node object with a status.
-fn node(status: &Value) -> Value {
+fn node(status: &Value, pods: Option<Cidr>) -> Value {
+    let pods = pods.map(|range| range.aligned().to_string());
     let (system, machine) = platform();
     json!({
         "apiVersion": "v1",
@@ -168,7 +171,7 @@ fn node(status: &Value) -> Value {
                 "node-role.kubernetes.io/control-plane": "",
             },
         },
-        "spec": {},
+        "spec": {"podCIDR": pods, "podCIDRs": pods.as_slice()},
         "status": status,
     })
 }

@@ -22,6 +22,9 @@ use super::{
 const ADD: &str = r#"set -e
 "$2" --net="$3" -- "$1" route replace local "$7" dev lo table local
 "$1" route add "$7/32" via "$5" dev "$4" onlink src "$6" table local"#;
+/// Routes a range into the namespace, where packets to an address that no Service has are dropped, instead of being
+/// sent to other machines. The arguments are those of [`ADD`], with the range.
+const ADD_RANGE: &str = r#""$1" route add "$7" via "$5" dev "$4" onlink src "$6" table local"#;
 /// Removes the routes of [`ADD`].
 const REMOVE: &str = r#""$1" route del "$7/32" via "$5" dev "$4" table local
 "$2" --net="$3" -- "$1" route del local "$7" dev lo table local"#;
@@ -36,13 +39,18 @@ pub(crate) struct ServiceNetwork {
 }
 
 impl ServiceNetwork {
-    /// Creates the namespace. `own` is an address that nothing else has.
+    /// Creates the namespace, and routes the ranges of pods and Services outside of the loopback network there. `own` is
+    /// an address that nothing else has. Each pod has a route of its own beside that to its range.
     ///
     /// # Errors
     /// Returns the reason why it can't be created.
     pub(crate) async fn open(networks: Arc<PodNetworks>, own: Lease) -> Result<Self, String> {
         let sandbox = networks.create(own.ip(), &Pod::default()).await?;
-        Ok(Self { networks, sandbox, own })
+        let network = Self { networks, sandbox, own };
+        for range in network.networks.other_ranges() {
+            network.run(ADD_RANGE, range).await?;
+        }
+        Ok(network)
     }
 
     /// Returns the namespace.
@@ -66,12 +74,13 @@ impl ServiceNetwork {
         }
     }
 
-    async fn run(&self, script: &str, address: Ipv4Addr) -> Result<(), String> {
+    async fn run(&self, script: &str, destination: impl ToString) -> Result<(), String> {
         let mut command = Command::new(&self.networks.shell);
         command.arg("-c").arg(script).arg(&self.networks.shell);
         let programs: [&PathBuf; 3] = [&self.networks.ip, &self.networks.nsenter, &self.namespace().path];
         command.args(programs).arg(device(self.own.ip()));
-        command.args([self.own.ip(), self.networks.node(), address].map(|address| address.to_string()));
+        command.args([self.own.ip(), self.networks.node()].map(|address| address.to_string()));
+        command.arg(destination.to_string());
         let output = command.kill_on_drop(true).output().await.map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(()),

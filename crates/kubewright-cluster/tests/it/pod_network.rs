@@ -10,7 +10,7 @@ use kube::{
     Api,
     api::{DeleteParams, LogParams, Patch, PostParams},
 };
-use kubewright_cluster::{Cluster, Endpoint, PodNetwork, Pods, StartError};
+use kubewright_cluster::{Cidr, Cluster, ClusterBuilder, Endpoint, PodNetwork, Pods, StartError};
 use serde_json::{Value, json};
 use simple_dns::{CLASS, Name, Packet, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE, rdata::RData};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,7 +29,11 @@ use crate::{
 
 /// A cluster with network namespaces; `None` on a host that can't make them, which the cluster says.
 pub(crate) async fn cluster() -> Option<Cluster> {
-    let builder = Cluster::builder().pods(Pods::Run).images(images()).pod_network(PodNetwork::Namespaces);
+    start(Cluster::builder()).await
+}
+
+async fn start(builder: ClusterBuilder) -> Option<Cluster> {
+    let builder = builder.pods(Pods::Run).images(images()).pod_network(PodNetwork::Namespaces);
     match builder.start().await {
         Ok(cluster) => Some(cluster),
         Err(StartError::PodNetwork(why)) => {
@@ -69,8 +73,8 @@ async fn asked_in(endpoint: &Endpoint, pod: &str, host: &str) -> String {
 
 /// The device of the host that leads to a pod.
 fn device(address: &str) -> PathBuf {
-    let [_, a, b, c] = address.parse::<Ipv4Addr>().expect("an address").octets();
-    format!("/sys/class/net/kw{a:02x}{b:02x}{c:02x}").into()
+    let [a, b, c, d] = address.parse::<Ipv4Addr>().expect("an address").octets();
+    format!("/sys/class/net/kw{a:02x}{b:02x}{c:02x}{d:02x}").into()
 }
 
 #[tokio::test]
@@ -110,6 +114,65 @@ async fn pods_have_ports_and_a_localhost_of_their_own() {
     let addresses = nodes.get("kubewright").await.expect("the node").status.and_then(|status| status.addresses);
     assert!(addresses.is_some_and(|all| all.iter().any(|one| one.address == node)) && node != "127.0.0.1");
     cluster.shutdown().await;
+}
+
+/// Some programs refuse loopback addresses.
+#[tokio::test]
+async fn pods_and_services_may_have_ranges_of_their_own() {
+    // Addresses for documentation, which no other test uses.
+    let pods_range = Cidr::parse("198.51.100.0/25").expect("a range");
+    let services_range = "198.51.100.128/25".parse().expect("a range");
+    let builder = || Cluster::builder().pod_range(pods_range).service_range(services_range);
+    let Some(cluster) = start(builder()).await else { return };
+    let endpoint = listen(&cluster).await;
+    let web = serve(&cluster, "web", "0.0.0.0:8080", json!({})).await;
+    serve(&cluster, "client", "0.0.0.0:8080", json!({})).await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"app": "web"}}}));
+    pods(&cluster).patch("web", &Default::default(), &label).await.expect("patched");
+    let service = json!({"metadata": {"name": "web"}, "spec": {"type": "NodePort", "selector": {"app": "web"},
+        "ports": [{"port": 80, "targetPort": 8080}]}});
+    let service = serde_json::from_value(service).expect("a service");
+    let services: Api<Service> = Api::default_namespaced(cluster.client());
+    let made = services.create(&PostParams::default(), &service).await.expect("created").spec.unwrap_or_default();
+    let service = made.cluster_ip.unwrap_or_default();
+    let node_port = made.ports.into_iter().flatten().find_map(|port| port.node_port).expect("a port");
+    let is_in = |range: Cidr, address: &str| range.contains(address.parse().expect("an address"));
+    assert!(is_in(pods_range, &web) && is_in(services_range.into(), &service), "{web} {service}");
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let node = nodes.get("kubewright").await.expect("the node");
+    assert_eq!(node.spec.and_then(|spec| spec.pod_cidr).as_deref(), Some("198.51.100.0/25"));
+    let node = until(&cluster, "web", is_running).await.status.and_then(|status| status.host_ip).expect("an address");
+    for at in [format!("{service}:80"), format!("{web}:8080"), format!("127.0.0.1:{node_port}")] {
+        let answer = eventually("an answer", async || ask(&at, "/").await).await;
+        assert_eq!(answer, (200, "web".to_owned()), "{at}");
+    }
+    for host in [
+        format!("{service}/80"),
+        format!("{web}/8080"),
+        format!("{node}/{node_port}"),
+        "web.default.svc.cluster.local/80".to_owned(),
+    ] {
+        assert_eq!(asked_in(&endpoint, "client", &host).await, "web", "{host}");
+    }
+    // No Service has the address, so the packets end on this host.
+    let unused = if service == "198.51.100.199" { "198.51.100.198" } else { "198.51.100.199" };
+    let routed = std::process::Command::new("ip").args(["route", "get", unused]).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&routed.stdout).contains(" dev kw"), "{routed:?}");
+    for length in [26, 25, 24, 16] {
+        let range = Cidr { length, ..pods_range };
+        match Cluster::builder().pod_range(range).pod_network(PodNetwork::Namespaces).start().await {
+            Err(StartError::PodNetwork(why)) => {
+                let expect = format!("uses addresses of {} already, with the route `198.51.100.", range.aligned());
+                assert!(why.contains(&expect), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    cluster.shutdown().await;
+    match builder().pods(Pods::Run).start().await {
+        Err(StartError::PodNetwork(why)) => assert!(why.contains("198.51.100.0/25"), "{why}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A program of the host, or a pod of its network, may listen on the port of a Service at all addresses.

@@ -1,6 +1,6 @@
 //! The service proxy. As with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux also at their
-//! cluster IPs, which are addresses of the loopback network, and at external addresses of the host. If pods have
-//! network namespaces, cluster IPs are in one, too ([`super::service_network`]), and so are all other external
+//! cluster IPs, as far as they are addresses of the loopback network, and at external addresses of the host. If pods
+//! have network namespaces, all cluster IPs are in one, too ([`super::service_network`]), and so are all other external
 //! addresses.
 //!
 //! * [`route`]: the endpoints of each address
@@ -29,12 +29,9 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-use self::{
-    places::Places,
-    route::{protocol, routes},
-};
+use self::route::{protocol, routes};
 pub(crate) use self::{
-    places::ProxyNetwork,
+    places::Places,
     route::{Protocol, Route},
     service_listener::{Place, ServiceListener},
 };
@@ -47,20 +44,13 @@ use crate::{
     events::{ObjectEvent, Recorder},
 };
 
-/// Proxies connections for as long as it is polled. Dropping the future closes all addresses. `network` has the address
-/// of the node, and the network namespace for the cluster IPs if pods have such namespaces.
-pub(crate) async fn run(
-    api: ApiServer,
-    clock: SharedClock,
-    events: Recorder,
-    tasks: TaskTracker,
-    network: ProxyNetwork,
-) {
+/// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
+pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker, places: Places) {
     let mut proxy = Proxy {
         clock,
         events,
         tasks,
-        places: Places::open(network).await,
+        places,
         services: BTreeMap::new(),
         slices: BTreeMap::new(),
         states: BTreeMap::new(),

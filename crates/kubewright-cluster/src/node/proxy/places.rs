@@ -3,26 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, UdpSocket},
-    sync::Arc,
 };
 
 use super::service_listener::Place;
-use crate::{
-    controllers::reconcile::Key,
-    node::{address::Lease, network::PodNetworks, service_network::ServiceNetwork},
-};
-
-/// The network of the node, as the proxy needs it.
-pub(crate) struct ProxyNetwork {
-    /// The address of the node.
-    pub(crate) node: Ipv4Addr,
-    /// The factory of the pods' network namespaces, if they have any, and an address for one of the proxy's own.
-    pub(crate) pods: Option<(Arc<PodNetworks>, Lease)>,
-}
+use crate::{controllers::reconcile::Key, node::service_network::ServiceNetwork};
 
 /// The networks in which the node listens on the addresses of Services.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     node: Ipv4Addr,
     /// The network namespace for Services; `None` if pods have none either, or if it can't be created.
     network: Option<ServiceNetwork>,
@@ -31,20 +19,9 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Creates the network namespace for Services, if pods have network namespaces.
-    pub(super) async fn open(network: ProxyNetwork) -> Self {
-        let mut places = Self { node: network.node, network: None, routed: BTreeMap::new() };
-        if let Some((networks, own)) = network.pods {
-            let opened = ServiceNetwork::open(networks, own).await;
-            let opened = opened.inspect_err(|why| {
-                tracing::warn!(
-                    why,
-                    "Services are in the network of the host: what listens on all addresses takes their ports"
-                );
-            });
-            places.network = opened.ok();
-        }
-        places
+    /// Creates the places of a node with an address, and with a network namespace for Services, if there is one.
+    pub(crate) fn new(node: Ipv4Addr, network: Option<ServiceNetwork>) -> Self {
+        Self { node, network, routed: BTreeMap::new() }
     }
 
     /// Returns the address of the node.

@@ -40,9 +40,8 @@ pub(super) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
 
 /// Returns the addresses of a service, with the endpoints of each.
 ///
-/// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and, where the whole loopback
-/// network belongs to this host, as on Linux, the ports on the cluster IP; and the ports on external addresses. SCTP is
-/// not supported.
+/// The addresses are the node ports on 127.0.0.1 and on `node`, the node's own address, and the ports on the cluster IP
+/// and on external addresses. SCTP is not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Routes {
     let mut routes = BTreeMap::new();
     if has_label(service, OTHER_PROXY) || text(service, "/spec/type") == "ExternalName" {
@@ -53,7 +52,6 @@ pub(crate) fn routes(service: &Value, slices: &[&Value], node: Ipv4Addr) -> Rout
         Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
     });
     let cluster_ip = text(service, "/spec/clusterIP").parse::<Ipv4Addr>().ok();
-    let cluster_ip = cluster_ip.filter(|address| cfg!(target_os = "linux") && address.is_loopback());
     for port in list(service, "/spec/ports") {
         let Some(protocol) = protocol(port) else { continue };
         let number = |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -207,10 +205,7 @@ mod tests {
         let ready = slice(&[("127.1.0.2", READY), ("127.1.0.1", READY), ("127.1.0.3", UNREADY)]);
         let slices = [ready, slice(&[("127.1.0.9", READY)])];
         let to = "127.1.0.1:8080 127.1.0.2:8080 127.1.0.9:8080";
-        let mut both = vec![format!("127.0.0.1:30080 -> {to}")];
-        if cfg!(target_os = "linux") {
-            both.push(format!("127.96.1.7:80 -> {to}"));
-        }
+        let both = ["127.0.0.1:30080", "127.96.1.7:80"].map(|address| format!("{address} -> {to}"));
         assert_eq!(shown(&service(json!({})), &slices), both);
         let headless = service(json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 80}]}));
         assert_eq!(shown(&headless, &slices), [""; 0]);
@@ -250,9 +245,7 @@ mod tests {
         let routes = routes(&service(json!({"type": "ClusterIP", "ports": ports})), &[&slice], Ipv4Addr::LOCALHOST);
         let ports: Vec<_> =
             routes.iter().map(|((protocol, _), route)| (*protocol, route.endpoints[0].port())).collect();
-        if cfg!(target_os = "linux") {
-            assert_eq!(ports, [(Protocol::Tcp, 5454), (Protocol::Udp, 5353)]);
-        }
+        assert_eq!(ports, [(Protocol::Tcp, 5454), (Protocol::Udp, 5353)]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::Ipv4Addr, ops::RangeInclusive, str::FromStr};
 
+use kubewright_apimachinery::cidr::Cidr;
+
 /// The range that addresses of services are allocated from, such as `10.0.0.0/24`. The default is `127.96.0.0/12`, a
 /// part of the loopback network, so that a node on Linux can listen on its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,14 @@ impl Default for ServiceRange {
 
 impl fmt::Display for ServiceRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", Ipv4Addr::from_bits(self.network), self.length)
+        Cidr::from(*self).fmt(f)
+    }
+}
+
+impl From<ServiceRange> for Cidr {
+    fn from(range: ServiceRange) -> Self {
+        let length = u8::try_from(range.length).unwrap_or_default();
+        Self { address: Ipv4Addr::from_bits(range.network).into(), length }
     }
 }
 
