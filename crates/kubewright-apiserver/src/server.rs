@@ -191,10 +191,16 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the issuer of service account tokens, which is also their default audience. Defaults to
-    /// `https://kubernetes.default.svc.cluster.local`.
+    /// Sets the issuer of service account tokens. Defaults to `https://kubernetes.default.svc.cluster.local`.
     pub fn service_account_issuer(mut self, issuer: impl Into<String>) -> Self {
         self.issuer.set_name(issuer.into());
+        self
+    }
+
+    /// Sets the audiences that stand for this server: service account tokens have them by default, and need one of
+    /// them. Defaults to the issuer.
+    pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.issuer.set_audiences(audiences.into_iter().map(Into::into).collect());
         self
     }
 

@@ -20,6 +20,7 @@ const KNOWN: Known = Known {
     program: "kube-apiserver",
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
+        ("api-audiences", "Audiences of the tokens of service accounts that are for this server [default: the issuer]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
         ("authorization-mode", "Authorization: RBAC, Node,RBAC, or AlwaysAllow [default: RBAC]"),
@@ -45,7 +46,6 @@ const KNOWN: Known = Known {
     accepted: &[
         "advertise-address",
         "allow-privileged",
-        "api-audiences",
         "audit-log-format",
         "audit-log-mode",
         "service-account-key-file",
@@ -80,6 +80,10 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         .node_restriction(is_enabled(&flags, "NodeRestriction"));
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
+    }
+    let audiences = flags.list("api-audiences");
+    if !audiences.is_empty() {
+        builder = builder.api_audiences(audiences);
     }
     if let Some(path) = flags.last("service-account-signing-key-file") {
         builder = builder.service_account_key(&read(path)?).with_context(|| format!("use {path}"))?;

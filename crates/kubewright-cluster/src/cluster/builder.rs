@@ -179,6 +179,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the audiences that stand for the API server; see [`ApiServerBuilder::api_audiences`].
+    pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.api = self.api.api_audiences(audiences);
+        self
+    }
+
     /// Sets the key that signs service account tokens; see [`ApiServerBuilder::service_account_key`].
     ///
     /// # Errors
