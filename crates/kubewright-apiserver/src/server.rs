@@ -37,6 +37,7 @@ use crate::{
     managed_fields::{Conversions, Manager},
     meta,
     openapi::OpenApi,
+    plugins::{AdmissionPlugin, Plugins},
     rbac::AlwaysAllow,
     registry::{
         Registry, Resource,
@@ -79,6 +80,7 @@ pub struct ApiServerBuilder {
     always_allow: bool,
     node_authorization: bool,
     node_restriction: bool,
+    plugins: Plugins,
     audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
@@ -253,6 +255,12 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Turns an admission plugin off.
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+        self.plugins.turn_off(plugin);
+        self
+    }
+
     /// Records requests in an audit log, as its policy selects them
     /// (<https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/>). Defaults to none.
     ///
@@ -344,7 +352,11 @@ impl ApiServerBuilder {
             random = Random::seeded(random.u64() ^ store.revision());
         }
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
-        let indexes = builtin::Indexes { service_range: self.service_range, ..builtin::Indexes::default() };
+        let indexes = builtin::Indexes {
+            service_range: self.service_range,
+            plugins: Arc::new(self.plugins),
+            ..builtin::Indexes::default()
+        };
         for component in self.components {
             indexes.components.add(component);
         }
@@ -394,6 +406,7 @@ impl ApiServerBuilder {
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority,
             node_restriction,
+            plugins: indexes.plugins,
             admission,
             audit_log: self.audit_log,
             webhook_client,

@@ -62,8 +62,8 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
-    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
+    AdmissionPlugin, AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError,
+    ListenOptions, ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
 };
 
 pub use self::{
