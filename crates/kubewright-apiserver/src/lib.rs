@@ -47,6 +47,7 @@ mod object_size;
 mod object_type;
 pub mod openapi;
 mod peer;
+mod plugins;
 mod protobuf;
 mod proxy;
 mod rbac;
@@ -82,6 +83,7 @@ pub use self::{
     feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
+    plugins::AdmissionPlugin,
     registry::builtin::{
         ServiceRange, ServiceRangeError,
         resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},

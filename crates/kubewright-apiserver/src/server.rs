@@ -37,6 +37,7 @@ use crate::{
     managed_fields::{Conversions, Manager},
     meta,
     openapi::OpenApi,
+    plugins::{AdmissionPlugin, Plugins},
     rbac::AlwaysAllow,
     registry::{
         Registry, Resource,
@@ -79,6 +80,7 @@ pub struct ApiServerBuilder {
     always_allow: bool,
     node_authorization: bool,
     node_restriction: bool,
+    plugins: Plugins,
     audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
@@ -191,10 +193,16 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the issuer of service account tokens, which is also their default audience. Defaults to
-    /// `https://kubernetes.default.svc.cluster.local`.
+    /// Sets the issuer of service account tokens. Defaults to `https://kubernetes.default.svc.cluster.local`.
     pub fn service_account_issuer(mut self, issuer: impl Into<String>) -> Self {
         self.issuer.set_name(issuer.into());
+        self
+    }
+
+    /// Sets the audiences that stand for this server: service account tokens have them by default, and need one of
+    /// them. Defaults to the issuer.
+    pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.issuer.set_audiences(audiences.into_iter().map(Into::into).collect());
         self
     }
 
@@ -244,6 +252,12 @@ impl ApiServerBuilder {
     /// `NodeRestriction`. Defaults to false, as in Kubernetes.
     pub fn node_restriction(mut self, enabled: bool) -> Self {
         self.node_restriction = enabled;
+        self
+    }
+
+    /// Turns an admission plugin off.
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+        self.plugins.turn_off(plugin);
         self
     }
 
@@ -338,7 +352,11 @@ impl ApiServerBuilder {
             random = Random::seeded(random.u64() ^ store.revision());
         }
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
-        let indexes = builtin::Indexes { service_range: self.service_range, ..builtin::Indexes::default() };
+        let indexes = builtin::Indexes {
+            service_range: self.service_range,
+            plugins: Arc::new(self.plugins),
+            ..builtin::Indexes::default()
+        };
         for component in self.components {
             indexes.components.add(component);
         }
@@ -388,6 +406,7 @@ impl ApiServerBuilder {
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority,
             node_restriction,
+            plugins: indexes.plugins,
             admission,
             audit_log: self.audit_log,
             webhook_client,

@@ -18,6 +18,7 @@ use crate::{
     kubelet::Kubelets,
     metrics::Metrics,
     openapi::OpenApi,
+    plugins::Plugins,
     proxy::ProxyResolver,
     registry::{
         Registry,
@@ -44,6 +45,8 @@ pub(crate) struct State {
     pub(crate) certificate_authority: Arc<CertificateAuthority>,
     /// Limits the changes of nodes, if they are limited.
     pub(crate) node_restriction: Option<NodeRestriction>,
+    /// The admission plugins that are on.
+    pub(crate) plugins: Arc<Plugins>,
     /// The admission webhooks and policies.
     pub(crate) admission: Arc<Admission>,
     /// The API servers of other versions.

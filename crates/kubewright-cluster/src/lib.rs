@@ -63,8 +63,8 @@ pub mod testing;
 
 pub use kubewright_apimachinery::cidr::Cidr;
 pub use kubewright_apiserver::{
-    AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
-    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
+    AdmissionPlugin, AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError,
+    ListenOptions, ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
 };
 
 pub use self::{

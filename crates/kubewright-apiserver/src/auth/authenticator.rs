@@ -106,8 +106,8 @@ impl Authenticator {
     /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
     /// server.
     pub(crate) fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Identified, TokenError> {
-        let own = [self.issuer.name().to_owned()];
-        let audiences = if audiences.is_empty() { own.as_slice() } else { audiences };
+        let own = self.issuer.audiences();
+        let audiences = if audiences.is_empty() { own } else { audiences };
         if let Some(user) = self.static_tokens.read().get(&digest(token)) {
             return Ok(Identified { user: user.clone(), audiences: audiences.to_vec(), secret: None });
         }
@@ -146,14 +146,14 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<(String, service_account::TokenSpec), Status> {
         let lookup = |storage: &str, namespace: &str, name: &str| self.lookup(storage, namespace, name);
-        let spec = service_account::token_spec(account, request, (self.issuer.name(), id), &lookup)?;
+        let spec = service_account::token_spec(account, request, (self.issuer.audiences(), id), &lookup)?;
         let token = self.issuer.sign(spec.claims.clone(), now, spec.seconds)?;
         Ok((token, spec))
     }
 
     /// Sets the audiences of a `TokenRequest` without any.
     pub(crate) fn default_audiences(&self, request: &mut Value) {
-        service_account::default_audiences(request, self.issuer.name());
+        service_account::default_audiences(request, self.issuer.audiences());
     }
 
     /// Returns the OpenID configuration of the issuer of service account tokens, for a server at this address.

@@ -40,30 +40,30 @@ pub(crate) struct TokenSpec {
 }
 
 /// Sets the audiences of a `TokenRequest` without any.
-pub(crate) fn default_audiences(request: &mut Value, audience: &str) {
+pub(crate) fn default_audiences(request: &mut Value, audiences: &[String]) {
     let Some(fields) = request.as_object_mut() else { return };
     let spec = fields.entry("spec").or_insert_with(|| json!({}));
     if spec.is_null() {
         *spec = json!({});
     }
     if spec.is_object() && list(spec, "/audiences").is_empty() {
-        spec["audiences"] = json!([audience]);
+        spec["audiences"] = json!(audiences);
     }
 }
 
-/// Returns the contents of the token for a `TokenRequest`, with the default audience and an identifier.
+/// Returns the contents of the token for a `TokenRequest`, with the default audiences and an identifier.
 ///
 /// # Errors
 /// Returns 400, 404, 409 or 422 for invalid requests.
 pub(crate) fn token_spec(
     account: &Value,
     request: &Value,
-    (audience, id): (&str, String),
+    (audiences, id): (&[String], String),
     lookup: Lookup<'_>,
 ) -> Result<TokenSpec, Status> {
     let (namespace, name) = (meta::text(account, "namespace"), meta::text(account, "name"));
     let mut request = request.clone();
-    default_audiences(&mut request, audience);
+    default_audiences(&mut request, audiences);
     let mut spec = request["spec"].take();
     if !spec.is_object() {
         return Err(Status::bad_request("the spec of a TokenRequest must be an object"));
@@ -208,7 +208,7 @@ mod tests {
 
     fn make(spec: Value) -> Result<TokenSpec, Status> {
         let account = world("/serviceaccounts", "n", "robot").unwrap();
-        token_spec(&account, &json!({"spec": spec}), ("me", "id".into()), &world)
+        token_spec(&account, &json!({"spec": spec}), (&["me".to_owned()], "id".into()), &world)
     }
 
     fn pod(name: &str) -> Value {

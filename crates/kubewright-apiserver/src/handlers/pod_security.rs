@@ -7,6 +7,7 @@ use super::{call::Call, part::Part};
 use crate::{
     admission::NAMESPACES,
     meta,
+    plugins::AdmissionPlugin,
     registry::builtin::pod_security::{self, Policy, Subject},
     storage::Key,
 };
@@ -32,7 +33,7 @@ impl Call {
             (Subject::Template(_), ..) if self.subresource.is_some() => false,
             (_, part, _) => part == Part::Main,
         };
-        if !is_checked {
+        if !is_checked || !self.state.plugins.has(AdmissionPlugin::PodSecurity) {
             return Ok(Vec::new());
         }
         if subject == Subject::Namespace {

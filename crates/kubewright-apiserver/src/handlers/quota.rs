@@ -7,6 +7,7 @@ use super::call::Call;
 use crate::{
     decoding,
     managed_fields::{Conversions, Manager},
+    plugins::AdmissionPlugin,
     registry::builtin::quota_usage::{self, Evaluator, Write},
     storage::Attached,
 };
@@ -25,6 +26,9 @@ impl Call {
         let Some(evaluator) = Evaluator::of(&resource.group, &resource.plural).filter(|_| resource.namespaced) else {
             return Ok(Vec::new());
         };
+        if !self.state.plugins.has(AdmissionPlugin::ResourceQuota) {
+            return Ok(Vec::new());
+        }
         let quotas = self.state.store.of_namespace(quota_usage::STORAGE, &self.namespace);
         if quotas.is_empty() {
             return Ok(Vec::new());

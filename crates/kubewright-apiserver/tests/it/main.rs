@@ -31,6 +31,7 @@ mod node_access;
 mod objects;
 mod over_tls;
 mod patching;
+mod plugins;
 mod pod_security;
 mod policies;
 mod priorities;

@@ -218,7 +218,8 @@ async fn nobody_grants_rights_that_they_do_not_hold() {
     };
     bind("a", "Role", "few").await.expect_code(201);
     bind("b", "ClusterRole", "cluster-admin").await.expect_code(403);
-    bind("c", "Role", "nowhere").await.expect_code(404);
+    let missing = bind("c", "Role", "nowhere").await.expect_code(404).json();
+    assert_eq!(missing["message"], "rolebindings.rbac.authorization.k8s.io \"nowhere\" not found");
     // The verbs `bind` and `escalate` permit it.
     let more = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},

@@ -116,3 +116,20 @@ async fn token_reviews_authenticate_tokens() {
     let bad = review(text(&made), json!([])).await;
     assert!(bad["authenticated"].is_null() && bad["error"].as_str().unwrap().contains("audiences"), "{bad}");
 }
+
+#[tokio::test]
+async fn audiences_that_stand_for_the_server_are_set() {
+    let api = ApiServer::builder().service_account_issuer("https://issuer").api_audiences(["a", "b"]).build();
+    create(&api, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;
+    let default = token(&api, json!({})).await;
+    assert_eq!(default["spec"]["audiences"], json!(["a", "b"]));
+    let one = token(&api, json!({"audiences": ["b"]})).await;
+    for valid in [&default, &one] {
+        assert!(whoami(&api, text(valid)).await.is_ok());
+    }
+    let other = token(&api, json!({"audiences": ["https://issuer"]})).await;
+    assert_eq!(whoami(&api, text(&other)).await, Err(401), "the issuer isn't among them");
+    let review = json!({"spec": {"token": text(&one)}});
+    let status = create(&api, "/apis/authentication.k8s.io/v1/tokenreviews", review).await["status"].take();
+    assert_eq!(status["audiences"], json!(["b"]));
+}

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
+use kubewright_cluster::{AdmissionPlugin, Cluster, ClusterBuilder, ListenOptions, ServerCertificate};
 
 use super::{
     etcd,
@@ -20,13 +20,14 @@ const KNOWN: Known = Known {
     program: "kube-apiserver",
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
+        ("api-audiences", "Audiences of the tokens of service accounts that are for this server [default: the issuer]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
         ("authorization-mode", "Authorization: RBAC, Node,RBAC, or AlwaysAllow [default: RBAC]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
-        ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
+        ("disable-admission-plugins", "Plugins to leave out: ServiceAccount, Priority and others"),
         ("enable-admission-plugins", "Plugins to add, of which NodeRestriction isn't on by default"),
         (
             "etcd-servers",
@@ -45,7 +46,6 @@ const KNOWN: Known = Known {
     accepted: &[
         "advertise-address",
         "allow-privileged",
-        "api-audiences",
         "audit-log-format",
         "audit-log-mode",
         "service-account-key-file",
@@ -78,8 +78,13 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         .always_allow(always_allow)
         .node_authorization(modes.contains(&"Node"))
         .node_restriction(is_enabled(&flags, "NodeRestriction"));
+    builder = without_plugins(builder, &flags, shell);
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
+    }
+    let audiences = flags.list("api-audiences");
+    if !audiences.is_empty() {
+        builder = builder.api_audiences(audiences);
     }
     if let Some(path) = flags.last("service-account-signing-key-file") {
         builder = builder.service_account_key(&read(path)?).with_context(|| format!("use {path}"))?;
@@ -106,6 +111,18 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     signals.recv().await;
     cluster.shutdown().await;
     Ok(())
+}
+
+/// Turns off the admission plugins that a flag names.
+fn without_plugins(mut builder: ClusterBuilder, flags: &Flags, shell: &Shell) -> ClusterBuilder {
+    for name in flags.list("disable-admission-plugins") {
+        match AdmissionPlugin::from_name(name) {
+            Some(plugin) => builder = builder.without_admission_plugin(plugin),
+            None if name == "ServiceAccount" => {}
+            None => shell.warning(&format!("--disable-admission-plugins={name} has no effect")),
+        }
+    }
+    builder
 }
 
 /// Returns whether an admission plugin is on that is off by default.

@@ -97,6 +97,42 @@ fn administrator(folder: &Path) -> [String; 4] {
     ["--cert".into(), certificate, "--key".into(), write("user.key", key.serialize_pem())]
 }
 
+/// Sends a request of a user, and returns the body of the answer.
+fn request(credentials: &[String; 4], port: u16, method: &str, path: &str, body: &str) -> String {
+    let mut command = Command::new("curl");
+    command
+        .args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10", "--request", method])
+        .args(credentials);
+    if !body.is_empty() {
+        command.args(["--header", "Content-Type: application/json", "--data", body]);
+    }
+    let output = command.arg(format!("https://127.0.0.1:{port}{path}")).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn flags_change_admission_and_audiences() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, credentials, server) = (programs(folder.path()), administrator(folder.path()), free_port());
+    let flags = [
+        format!("--secure-port={server}"),
+        format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+        "--disable-admission-plugins=ServiceAccount,Priority".into(),
+        "--api-audiences=one,two".into(),
+    ];
+    let command = Command::new(directory.join("kube-apiserver")).args(&flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(command.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let post = |path: &str, body: &str| request(&credentials, server, "POST", path, body);
+    let pod = r#"{"metadata":{"name":"p"},"spec":{"priority":7,"containers":[{"name":"c","image":"i"}]}}"#;
+    let created = post("/api/v1/namespaces/default/pods", pod);
+    assert!(created.contains(r#""priority":7"#), "{created}");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    post(accounts, r#"{"metadata":{"name":"robot"}}"#);
+    let token = post(&format!("{accounts}/robot/token"), "{}");
+    assert!(token.contains(r#""audiences":["one","two"]"#), "{token}");
+}
+
 #[test]
 fn objects_outlive_the_api_server() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,17 +151,7 @@ fn objects_outlive_the_api_server() {
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),
         format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
     ];
-    let curl = |method: &str, path: &str, body: &str| {
-        let mut command = Command::new("curl");
-        command
-            .args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10", "--request", method])
-            .args(&credentials);
-        if !body.is_empty() {
-            command.args(["--header", "Content-Type: application/json", "--data", body]);
-        }
-        let output = command.arg(format!("https://127.0.0.1:{server}{path}")).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let curl = |method: &str, path: &str, body: &str| request(&credentials, server, method, path, body);
     let mut api_server = start("kube-apiserver", &flags);
     wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
     let path = "/api/v1/namespaces/default/configmaps";

@@ -8,7 +8,8 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use kubewright_apiserver::{
-    ApiServerBuilder, AuditLog, Checkpoint, DataDirError, Durability, ServiceRange, TlsError, WebhookTransport,
+    AdmissionPlugin, ApiServerBuilder, AuditLog, Checkpoint, DataDirError, Durability, ServiceRange, TlsError,
+    WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -189,6 +190,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the audiences that stand for the API server; see [`ApiServerBuilder::api_audiences`].
+    pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.api = self.api.api_audiences(audiences);
+        self
+    }
+
     /// Sets the key that signs service account tokens; see [`ApiServerBuilder::service_account_key`].
     ///
     /// # Errors
@@ -196,6 +203,12 @@ impl ClusterBuilder {
     pub fn service_account_key(mut self, pem: &str) -> Result<Self, TlsError> {
         self.api = self.api.service_account_key(pem)?;
         Ok(self)
+    }
+
+    /// Turns an admission plugin off; see [`ApiServerBuilder::without_admission_plugin`].
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+        self.api = self.api.without_admission_plugin(plugin);
+        self
     }
 
     /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`].

@@ -4,7 +4,7 @@
 
 mod key;
 
-use std::{fmt, sync::OnceLock};
+use std::{fmt, slice, sync::OnceLock};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use jiff::Timestamp;
@@ -40,13 +40,15 @@ pub(crate) enum TokenError {
 /// Signs and verifies tokens.
 pub(crate) struct Issuer {
     name: String,
+    /// The names of this server in tokens, unless it is named as the issuer.
+    audiences: Option<Vec<String>>,
     /// Unless it is given, the key is generated on first use and lives as long as the server.
     key: OnceLock<Option<Key>>,
 }
 
 impl Default for Issuer {
     fn default() -> Self {
-        Self { name: ISSUER.into(), key: OnceLock::new() }
+        Self { name: ISSUER.into(), audiences: None, key: OnceLock::new() }
     }
 }
 
@@ -64,9 +66,14 @@ pub(crate) fn secret() -> Option<String> {
 }
 
 impl Issuer {
-    /// Sets the name, which is also the default audience.
+    /// Sets the name.
     pub(crate) fn set_name(&mut self, name: String) {
         self.name = name;
+    }
+
+    /// Sets the audiences that stand for this server.
+    pub(crate) fn set_audiences(&mut self, audiences: Vec<String>) {
+        self.audiences = Some(audiences);
     }
 
     /// Sets the key, in PEM: ECDSA on P-256, or RSA. Returns false if it is another one.
@@ -82,9 +89,10 @@ impl Issuer {
         self.key.get().is_some()
     }
 
-    /// Returns the name of the issuer, and the default audience of the tokens: this server.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    /// Returns the audiences that stand for this server, which tokens have by default: the name of the issuer, unless
+    /// others are set.
+    pub(crate) fn audiences(&self) -> &[String] {
+        self.audiences.as_deref().unwrap_or(slice::from_ref(&self.name))
     }
 
     fn key(&self) -> Option<&Key> {

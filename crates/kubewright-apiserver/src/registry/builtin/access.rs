@@ -252,7 +252,8 @@ impl Strategy for BindingStrategy {
             return Ok(());
         }
         let rules = requester.role((!cluster).then_some(namespace), role);
-        let rules = rules.ok_or_else(|| Status::not_found(GROUP, resource, role))?;
+        // Kubernetes names the resource of the request, also for the role that it looks up.
+        let rules = rules.ok_or_else(|| Status::not_found(GROUP, self.resource(), role))?;
         check_escalation(requester, self.resource(), new, &rules)
     }
 

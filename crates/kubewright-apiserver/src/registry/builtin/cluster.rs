@@ -17,6 +17,7 @@ use super::{
 use crate::{
     fields::{fill, flag, has, list, remove, set, text, within},
     object_type::ObjectType,
+    plugins::{AdmissionPlugin, Plugins},
     registry::{Column, Strategy},
 };
 
@@ -123,6 +124,7 @@ pub(super) fn namespace_columns() -> Vec<Column> {
 pub(super) struct NodeStrategy {
     /// The topology labels of all nodes, which this strategy keeps up to date.
     pub(super) topology: Arc<NodeTopology>,
+    pub(super) plugins: Arc<Plugins>,
 }
 
 impl Strategy for NodeStrategy {
@@ -158,7 +160,8 @@ impl Strategy for NodeStrategy {
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let is_not_ready = |taint: &Value| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule";
         let mut taints = list(object, "/spec/taints").to_vec();
-        if old.is_none() && !taints.iter().any(is_not_ready) {
+        let taints_new = old.is_none() && self.plugins.has(AdmissionPlugin::TaintNodesByCondition);
+        if taints_new && !taints.iter().any(is_not_ready) {
             taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
             within(object, "spec", |spec| set(spec, "taints", taints));
         }
@@ -448,7 +451,7 @@ mod tests {
 
     #[test]
     fn nodes_have_no_source_of_configuration() {
-        let strategy = NodeStrategy { topology: Arc::default() };
+        let strategy = NodeStrategy { topology: Arc::default(), plugins: Arc::default() };
         let (spec, status) = (json!({"configSource": {"configMap": {}}}), json!({"config": {"active": {}}}));
         let with = json!({"spec": spec, "status": status});
         let mut node = with.clone();

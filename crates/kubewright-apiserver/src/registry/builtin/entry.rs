@@ -27,6 +27,7 @@ use crate::{
     aggregation::ApiServices,
     flow_control::FlowControl,
     object_type::ObjectType,
+    plugins::Plugins,
     rbac::Authorizer,
     registry::{
         Column, CustomResources, DefaultStrategy, Operation, Resource, ResourceSchema, Scale, SelectableField,
@@ -69,6 +70,8 @@ pub(crate) struct Indexes {
     pub(crate) accounts: Arc<ServiceAccounts>,
     /// Custom resource definitions.
     pub(crate) custom: Arc<CustomResources>,
+    /// The admission plugins that are on.
+    pub(crate) plugins: Arc<Plugins>,
     /// The running components.
     pub(crate) components: Arc<Components>,
     /// The source of resource metrics.

@@ -101,12 +101,16 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
             .select(&["status.phase"]),
         Entry::of::<core::Node>()
             .short(&["no"])
-            .strategy(NodeStrategy { topology: indexes.topology.clone() })
+            .strategy(NodeStrategy { topology: indexes.topology.clone(), plugins: indexes.plugins.clone() })
             .columns(cluster::node_columns())
             .select_by("spec.unschedulable", |node| flag(node, "/spec/unschedulable").to_string()),
         Entry::of::<core::PersistentVolumeClaim>()
             .short(&["pvc"])
-            .strategy(ClaimStrategy { limits: indexes.limits.clone(), classes: indexes.storage_classes.clone() })
+            .strategy(ClaimStrategy {
+                limits: indexes.limits.clone(),
+                classes: indexes.storage_classes.clone(),
+                plugins: indexes.plugins.clone(),
+            })
             .columns(other::claim_columns()),
         Entry::of::<core::PersistentVolume>()
             .short(&["pv"])
@@ -122,6 +126,7 @@ fn core_group(random: &Random, indexes: &Indexes) -> Vec<Entry> {
                 accounts: indexes.accounts.clone(),
                 topology: indexes.topology.clone(),
                 references: indexes.references.clone(),
+                plugins: indexes.plugins.clone(),
             })
             .columns(pod::columns())
             .select(pod::SELECTABLE)
@@ -214,7 +219,7 @@ fn networking_groups(indexes: &Indexes) -> Vec<Entry> {
             .columns(networking_kinds::ingress_class_columns()),
         Entry::of::<networking::Ingress>()
             .short(&["ing"])
-            .strategy(IngressStrategy { classes: indexes.ingress_classes.clone() })
+            .strategy(IngressStrategy { classes: indexes.ingress_classes.clone(), plugins: indexes.plugins.clone() })
             .columns(other::ingress_columns()),
         Entry::of::<networking::IPAddress>()
             .short(&["ip"])
@@ -247,7 +252,7 @@ fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
         Entry::of::<rbac::Role>().strategy(role(Scope::Namespace)),
         Entry::of::<scheduling::PriorityClass>()
             .short(&["pc"])
-            .strategy(PriorityClassStrategy { classes: indexes.priorities.clone() })
+            .strategy(PriorityClassStrategy { classes: indexes.priorities.clone(), plugins: indexes.plugins.clone() })
             .columns(priority::columns()),
     ]
 }

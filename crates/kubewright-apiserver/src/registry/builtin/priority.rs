@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     fields::{fill, flag, int, set, text},
+    plugins::{AdmissionPlugin, Plugins},
     registry::{Column, Strategy},
 };
 
@@ -125,6 +126,7 @@ impl PriorityClasses {
 pub(super) struct PriorityClassStrategy {
     /// The classes that determine the priorities of pods, which this strategy keeps up to date.
     pub(super) classes: Arc<PriorityClasses>,
+    pub(super) plugins: Arc<Plugins>,
 }
 
 impl Strategy for PriorityClassStrategy {
@@ -133,7 +135,7 @@ impl Strategy for PriorityClassStrategy {
     }
 
     fn admit(&self, _old: Option<&Value>, object: &mut Value) -> Result<(), String> {
-        if !flag(object, "/globalDefault") {
+        if !flag(object, "/globalDefault") || !self.plugins.has(AdmissionPlugin::Priority) {
             return Ok(());
         }
         match self.classes.default() {
@@ -220,7 +222,7 @@ mod tests {
     use super::*;
 
     fn strategy() -> PriorityClassStrategy {
-        let strategy = PriorityClassStrategy { classes: Arc::default() };
+        let strategy = PriorityClassStrategy { classes: Arc::default(), plugins: Arc::default() };
         system_classes().for_each(|class| strategy.committed(None, Some(&class)));
         strategy
     }

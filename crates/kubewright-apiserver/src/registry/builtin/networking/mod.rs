@@ -24,6 +24,7 @@ use self::{
 use super::{default_class::Classes, validation::Errors};
 use crate::{
     fields::{each, fill, fill_zero, has, list, set, within},
+    plugins::{AdmissionPlugin, Plugins},
     registry::Strategy,
 };
 
@@ -31,6 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct IngressStrategy {
     pub(super) classes: Arc<Classes>,
+    pub(super) plugins: Arc<Plugins>,
 }
 
 impl Strategy for IngressStrategy {
@@ -40,6 +42,7 @@ impl Strategy for IngressStrategy {
             || object["metadata"]["annotations"].get("kubernetes.io/ingress.class").is_some();
         if old.is_none()
             && !has_class
+            && self.plugins.has(AdmissionPlugin::DefaultIngressClass)
             && let Some(class) = self.classes.default_class()
         {
             within(object, "spec", |spec| set(spec, "ingressClassName", class));

@@ -31,6 +31,7 @@ use super::{
 use crate::{
     auth::Requester,
     fields::{entries, fill, has, int, list, present, remove, set, text, within},
+    plugins::{AdmissionPlugin, Plugins},
     registry::{AtKubelet, Strategy},
 };
 
@@ -65,6 +66,14 @@ pub(super) struct PodStrategy {
     pub(super) topology: Arc<NodeTopology>,
     /// What pods refer to, which this strategy keeps up to date.
     pub(super) references: Arc<NodeReferences>,
+    pub(super) plugins: Arc<Plugins>,
+}
+
+impl PodStrategy {
+    /// Returns what limit ranges have against a pod.
+    fn beyond_limits(&self, pod: &Value) -> Option<String> {
+        self.plugins.has(AdmissionPlugin::LimitRanger).then(|| self.limits.forbids_pod(pod)).flatten()
+    }
 }
 
 impl Strategy for PodStrategy {
@@ -108,22 +117,34 @@ impl Strategy for PodStrategy {
     fn admit(&self, old: Option<&Value>, object: &mut Value) -> Result<(), String> {
         let Some(old) = old else {
             // In the order of Kubernetes' admission plugins.
-            self.limits.admit(object);
+            if self.plugins.has(AdmissionPlugin::LimitRanger) {
+                self.limits.admit(object);
+            }
             self.accounts.admit(object)?;
-            self.priorities.admit(object)?;
-            within(object, "spec", defaults::tolerate_failing_nodes);
-            self.runtimes.admit(object)?;
+            if self.plugins.has(AdmissionPlugin::Priority) {
+                self.priorities.admit(object)?;
+            }
+            if self.plugins.has(AdmissionPlugin::DefaultTolerationSeconds) {
+                within(object, "spec", defaults::tolerate_failing_nodes);
+            }
+            if self.plugins.has(AdmissionPlugin::RuntimeClass) {
+                self.runtimes.admit(object)?;
+            }
             let node = text(object, "/spec/nodeName").to_owned();
             self.topology.label(object, &node);
             return Ok(());
         };
         within(object, "spec", |spec| {
-            for field in ["priority", "preemptionPolicy"] {
-                if let Some(value) = old["spec"].get(field) {
-                    fill(spec, field, value.clone());
+            if self.plugins.has(AdmissionPlugin::Priority) {
+                for field in ["priority", "preemptionPolicy"] {
+                    if let Some(value) = old["spec"].get(field) {
+                        fill(spec, field, value.clone());
+                    }
                 }
             }
-            defaults::tolerate_failing_nodes(spec);
+            if self.plugins.has(AdmissionPlugin::DefaultTolerationSeconds) {
+                defaults::tolerate_failing_nodes(spec);
+            }
         });
         Ok(())
     }
@@ -134,7 +155,9 @@ impl Strategy for PodStrategy {
                 let node = text(body, "/target/name").to_owned();
                 self.topology.label(body, &node);
             }
-            ("resize", Some(old)) if !is_deleting(old) => self.limits.admit(body),
+            ("resize", Some(old)) if !is_deleting(old) && self.plugins.has(AdmissionPlugin::LimitRanger) => {
+                self.limits.admit(body);
+            }
             _ => {}
         }
     }
@@ -180,8 +203,11 @@ impl Strategy for PodStrategy {
             let why = is_changed.then(|| self.accounts.forbids_ephemeral(new)).flatten();
             return why.map_or(Ok(()), |why| forbidden(&why));
         }
-        if let Some(why) = self.limits.forbids_pod(new) {
+        if let Some(why) = self.beyond_limits(new) {
             return forbidden(&why);
+        }
+        if !self.plugins.has(AdmissionPlugin::RuntimeClass) {
+            return Ok(());
         }
         self.runtimes.wrong_overhead(new).map_or(Ok(()), forbidden)
     }
@@ -195,7 +221,7 @@ impl Strategy for PodStrategy {
     ) -> Result<(), Status> {
         if subresource == "resize"
             && !is_deleting(old)
-            && let Some(why) = self.limits.forbids_pod(new)
+            && let Some(why) = self.beyond_limits(new)
         {
             return Err(Status::forbidden("", "pods", text(new, "/metadata/name"), &why));
         }
@@ -331,6 +357,7 @@ mod tests {
             accounts: Arc::default(),
             topology: Arc::default(),
             references: Arc::default(),
+            plugins: Arc::default(),
         }
     }
 

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     auth::Requester,
     fields::{fill, fill_zero, has, list, present, set, text, within},
+    plugins::{AdmissionPlugin, Plugins},
     registry::Strategy,
 };
 
@@ -128,6 +129,7 @@ pub(super) fn default_source(volume: &mut Value) {
 pub(super) struct ClaimStrategy {
     pub(super) limits: Arc<LimitRanges>,
     pub(super) classes: Arc<Classes>,
+    pub(super) plugins: Arc<Plugins>,
 }
 
 impl ClaimStrategy {
@@ -167,6 +169,7 @@ impl Strategy for ClaimStrategy {
             has(object, "/spec/storageClassName") || object["metadata"]["annotations"].get(claim::CLASS).is_some();
         if old.is_none()
             && !has_class
+            && self.plugins.has(AdmissionPlugin::DefaultStorageClass)
             && let Some(class) = self.classes.default_class()
         {
             within(object, "spec", |spec| set(spec, "storageClassName", class));
@@ -194,8 +197,11 @@ impl Strategy for ClaimStrategy {
 
     fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         let is_deleting = old.is_some_and(|old| has(old, "/metadata/deletionTimestamp"));
-        let growth = || old.and_then(|old| self.forbids_growth(old, new)).map(String::from);
-        match self.limits.forbids_claim(new).filter(|_| !is_deleting).or_else(growth) {
+        let is_limited = !is_deleting && self.plugins.has(AdmissionPlugin::LimitRanger);
+        let limits = || self.limits.forbids_claim(new).filter(|_| is_limited);
+        let resized = old.filter(|_| self.plugins.has(AdmissionPlugin::PersistentVolumeClaimResize));
+        let growth = || resized.and_then(|old| self.forbids_growth(old, new)).map(String::from);
+        match limits().or_else(growth) {
             Some(why) => Err(Status::forbidden("", "persistentvolumeclaims", text(new, "/metadata/name"), &why)),
             None => Ok(()),
         }
@@ -256,7 +262,7 @@ mod tests {
     use super::*;
 
     fn claims() -> ClaimStrategy {
-        ClaimStrategy { limits: Arc::default(), classes: Arc::default() }
+        ClaimStrategy { limits: Arc::default(), classes: Arc::default(), plugins: Arc::default() }
     }
 
     fn volumes() -> VolumeStrategy {

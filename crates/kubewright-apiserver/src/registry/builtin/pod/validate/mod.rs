@@ -116,6 +116,7 @@ mod tests {
             accounts: Arc::default(),
             topology: Arc::default(),
             references: Arc::default(),
+            plugins: Arc::default(),
         };
         strategy.default(&mut pod);
         strategy.prepare_create(&mut pod);
