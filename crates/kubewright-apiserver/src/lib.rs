@@ -82,6 +82,7 @@ pub use self::{
     feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
+    rbac::{AbacPolicies, AbacPolicyError, AuthorizationMode},
     registry::builtin::{
         ServiceRange, ServiceRangeError,
         resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},

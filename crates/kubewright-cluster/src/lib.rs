@@ -62,8 +62,9 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
-    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
+    AbacPolicies, AbacPolicyError, AuditLog, AuditPolicy, AuditPolicyError, AuthorizationMode, Checkpoint,
+    DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, ServiceRange,
+    ServiceRangeError, TlsError, UserInfo,
 };
 
 pub use self::{

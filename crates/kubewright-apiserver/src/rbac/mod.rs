@@ -3,6 +3,8 @@
 //! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index of
 //! which each request uses one consistent state. This module doesn't know the objects from which the rules come.
 
+mod abac;
+mod modes;
 mod rule;
 
 use std::{
@@ -13,8 +15,14 @@ use std::{
 
 use parking_lot::RwLock;
 
-use self::rule::ALL;
-pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
+pub use self::{
+    abac::{AbacPolicies, AbacPolicyError},
+    modes::AuthorizationMode,
+};
+pub(crate) use self::{
+    modes::{AlwaysAllow, AlwaysDeny},
+    rule::{PolicyRule, quoted, uncovered},
+};
 use crate::{
     auth::{attributes::Attributes, user::UserInfo},
     sorted_map::SortedMap,
@@ -55,37 +63,29 @@ pub(crate) struct EffectiveRules {
     pub(crate) errors: Vec<String>,
 }
 
-/// An authorizer that is asked before the roles. What it doesn't allow, roles may allow.
+/// An authorizer beside the roles. What it doesn't allow, others may allow.
 pub(crate) trait Extension: Debug + Send + Sync {
     /// Decides whether a user is allowed to make a request.
     fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision;
 
-    /// Returns the rules of a user that come from this authorizer, or an error if they can't be listed.
-    fn rules(&self, user: &UserInfo) -> EffectiveRules;
+    /// Returns the rules of a user in a namespace that come from this authorizer, or an error if they can't be listed.
+    fn rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules;
 }
 
-/// The authorizer of the mode `AlwaysAllow`.
+/// One of the authorizers that are asked about a request.
 #[derive(Debug)]
-pub(crate) struct AlwaysAllow;
-
-impl Extension for AlwaysAllow {
-    fn authorize(&self, _user: &UserInfo, _attributes: &Attributes) -> Decision {
-        Decision { allowed: true, reason: String::new() }
-    }
-
-    fn rules(&self, _user: &UserInfo) -> EffectiveRules {
-        let all = || vec![ALL.to_owned()];
-        let objects = PolicyRule { verbs: all(), groups: all(), resources: all(), ..PolicyRule::default() };
-        let paths = PolicyRule { verbs: all(), paths: all(), ..PolicyRule::default() };
-        EffectiveRules { rules: vec![objects, paths], errors: Vec::new() }
-    }
+pub(crate) enum Step {
+    /// Roles and bindings.
+    Roles,
+    /// Another one.
+    Extension(Arc<dyn Extension>),
 }
 
-/// Authorizes requests by all roles and bindings.
+/// Authorizes requests: by roles and bindings, and by other authorizers, in an order.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     index: RwLock<Arc<Index>>,
-    extension: OnceLock<Arc<dyn Extension>>,
+    steps: OnceLock<Vec<Step>>,
 }
 
 /// Names of bindings.
@@ -100,9 +100,14 @@ struct Index {
 }
 
 impl Authorizer {
-    /// Asks another authorizer before the roles from now on, if none is asked yet.
-    pub(crate) fn extend(&self, extension: Arc<dyn Extension>) {
-        self.extension.get_or_init(|| extension);
+    /// Sets the authorizers that are asked from now on, of which the first that allows a request decides. Can be set
+    /// once; by default, roles decide.
+    pub(crate) fn set_steps(&self, steps: Vec<Step>) {
+        self.steps.get_or_init(|| steps);
+    }
+
+    fn steps(&self) -> &[Step] {
+        self.steps.get().map_or(&[Step::Roles], Vec::as_slice)
     }
 
     /// Sets the rules of a role. `None` removes the role.
@@ -135,17 +140,18 @@ impl Authorizer {
         if user.is_unrestricted() {
             return Decision { allowed: true, reason: String::new() };
         }
-        let Some(extension) = self.extension.get() else { return self.authorize_by_roles(user, attributes) };
-        let decision = extension.authorize(user, attributes);
-        if decision.allowed {
-            return decision;
+        let mut reasons = Vec::new();
+        for step in self.steps() {
+            let decision = match step {
+                Step::Roles => self.authorize_by_roles(user, attributes),
+                Step::Extension(extension) => extension.authorize(user, attributes),
+            };
+            if decision.allowed {
+                return decision;
+            }
+            reasons.extend(Some(decision.reason).filter(|reason| !reason.is_empty()));
         }
-        let mut by_roles = self.authorize_by_roles(user, attributes);
-        if !by_roles.allowed && !decision.reason.is_empty() {
-            let reasons = [decision.reason, by_roles.reason];
-            by_roles.reason = reasons.into_iter().filter(|reason| !reason.is_empty()).collect::<Vec<_>>().join("\n");
-        }
-        by_roles
+        Decision { allowed: false, reason: reasons.join("\n") }
     }
 
     fn authorize_by_roles(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
@@ -172,17 +178,30 @@ impl Authorizer {
         Decision { allowed: false, reason }
     }
 
-    /// Returns the rules bound to a user in a namespace, or in the whole cluster if it is empty.
+    /// Returns the rules of a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
-        let index = self.index.read().clone();
-        let mut effective = self.extension.get().map(|extension| extension.rules(user)).unwrap_or_default();
-        for (binding, _) in index.bindings_of(user, namespace) {
-            match index.roles.get(&binding.role) {
-                Some(rules) => effective.rules.extend(rules.iter().cloned()),
-                None => effective.errors.push(role_not_found(&binding.role)),
-            }
+        let mut effective = EffectiveRules::default();
+        for step in self.steps() {
+            let EffectiveRules { rules, errors } = match step {
+                Step::Roles => self.rules_of_roles(user, namespace),
+                Step::Extension(extension) => extension.rules(user, namespace),
+            };
+            effective.rules.extend(rules);
+            effective.errors.extend(errors);
         }
         effective
+    }
+
+    fn rules_of_roles(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
+        let index = self.index.read().clone();
+        let mut bound = EffectiveRules::default();
+        for (binding, _) in index.bindings_of(user, namespace) {
+            match index.roles.get(&binding.role) {
+                Some(rules) => bound.rules.extend(rules.iter().cloned()),
+                None => bound.errors.push(role_not_found(&binding.role)),
+            }
+        }
+        bound
     }
 }
 

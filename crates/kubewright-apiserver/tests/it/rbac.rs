@@ -7,7 +7,7 @@ use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use kubewright_apiserver::{ApiServer, UserInfo};
+use kubewright_apiserver::{AbacPolicies, ApiServer, AuthorizationMode, UserInfo};
 use serde_json::{Value, json};
 
 use crate::{
@@ -61,7 +61,7 @@ async fn everything_can_be_allowed_to_users_with_credentials() {
     let without_credentials = async |api: &ApiServer| {
         api.handle(Request::get("/version").body(Full::from("")).unwrap()).await.status().as_u16()
     };
-    let api = ApiServer::builder().always_allow(true).build();
+    let api = ApiServer::builder().authorization_modes([AuthorizationMode::AlwaysAllow]).build();
     send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(200);
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     create_as(&api, &robot(), &format!("{ACCESS}/clusterroles"), role("all", all)).await.expect_code(201);
@@ -75,6 +75,48 @@ async fn everything_can_be_allowed_to_users_with_credentials() {
     assert_eq!(without_credentials(&api).await, 401);
     send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(403);
     assert_eq!(without_credentials(&ApiServer::builder().build()).await, 200);
+}
+
+#[tokio::test]
+async fn the_first_mode_that_allows_a_request_decides() {
+    let policies = r#"{"user":"system:serviceaccount:default:robot","resource":"secrets","readonly":true}"#;
+    let abac = || AuthorizationMode::Abac(AbacPolicies::from_lines(policies).unwrap());
+    let get = async |api: &ApiServer, resource: &str| {
+        send_as(api, &robot(), &format!("GET /api/v1/namespaces/default/{resource}"), &[], "").await
+    };
+    let api = ApiServer::builder().authorization_modes([abac(), AuthorizationMode::Rbac]).build();
+    get(&api, "secrets").await.expect_code(200);
+    let message = get(&api, "configmaps").await.expect_code(403).json()["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(message.ends_with("in the namespace \"default\": No policy matched."), "{message}");
+    give(&api, "reader", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    get(&api, "configmaps").await.expect_code(200);
+
+    let api = ApiServer::builder().authorization_modes([AuthorizationMode::AlwaysDeny, abac()]).build();
+    get(&api, "secrets").await.expect_code(200);
+    let message = get(&api, "configmaps").await.expect_code(403).json()["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(message.ends_with(": Everything is forbidden.\nNo policy matched."), "{message}");
+    give(&api, "reader", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    get(&api, "configmaps").await.expect_code(403);
+}
+
+#[tokio::test]
+async fn static_tokens_identify_users() {
+    let user = UserInfo::new("ann", ["system:masters"]);
+    let api = ApiServer::builder().static_token("secret", user).build();
+    let review = async |audiences: Value| {
+        let review = json!({"spec": {"token": "secret", "audiences": audiences}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        create_as(&api, &UserInfo::admin(), path, review).await.expect_code(201).json()["status"].clone()
+    };
+    let own = json!(["https://kubernetes.default.svc.cluster.local"]);
+    let user = json!({"username": "ann", "groups": ["system:masters", "system:authenticated"]});
+    assert_eq!(review(json!([])).await, json!({"authenticated": true, "user": user, "audiences": own}));
+    assert_eq!(review(json!(["other"])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    let request = |token: &str| Request::get("/api/v1/secrets").header("authorization", format!("Bearer {token}"));
+    let code = async |token| api.handle(request(token).body(Full::from("")).unwrap()).await.status().as_u16();
+    assert_eq!((code("secret").await, code("other").await), (200, 401));
 }
 
 #[tokio::test]

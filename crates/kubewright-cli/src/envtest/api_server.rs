@@ -6,32 +6,43 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::VERSION;
 use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    etcd,
+    authorization, etcd, features,
     flags::{Flags, Known},
+    tokens,
 };
 use crate::{audit, cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "kube-apiserver",
+    all: include_str!("kube-apiserver-flags.txt"),
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
-        ("authorization-mode", "Authorization: RBAC, Node,RBAC, or AlwaysAllow [default: RBAC]"),
+        (
+            "authorization-mode",
+            "Authorizers in their order: RBAC, Node, ABAC, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
+        ),
+        ("authorization-policy-file", "Policies of ABAC, one object of JSON a line"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
         ("disable-admission-plugins", "Plugins to leave out; only ServiceAccount can be"),
         ("enable-admission-plugins", "Plugins to add, of which NodeRestriction isn't on by default"),
+        ("etcd-prefix", "Part of the directory of etcd that keeps the objects [default: /registry]"),
         (
             "etcd-servers",
             "Address of the etcd of kubewright envtest, whose directory keeps the objects; otherwise memory",
         ),
+        ("feature-gates", "Features of Kubernetes, which can't be changed"),
+        ("runtime-config", "Served versions, which can't be changed"),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
         (
@@ -41,15 +52,32 @@ const KNOWN: Known = Known {
         ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, or RSA"),
         ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
         ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
+        ("token-auth-file", "Bearer tokens of users: token,name,uid,\"group,group\" a line"),
     ],
     accepted: &[
         "advertise-address",
         "allow-privileged",
-        "api-audiences",
         "audit-log-format",
         "audit-log-mode",
+        "contention-profiling",
+        "delete-collection-workers",
+        "log-flush-frequency",
+        "logging-format",
+        "profiling",
         "service-account-key-file",
+        "storage-media-type",
         "v",
+        "vmodule",
+        "watch-cache",
+        "watch-cache-sizes",
+    ],
+    refused: &[
+        ("admission-control-config-file", "admission plugins have their defaults"),
+        ("authentication-config", "users can have certificates and the tokens of --token-auth-file"),
+        ("authentication-token-webhook-config-file", "users can have the tokens of --token-auth-file"),
+        ("authorization-config", "use --authorization-mode"),
+        ("authorization-webhook-config-file", "use the other modes of --authorization-mode"),
+        ("oidc-issuer-url", "users can have the tokens of --token-auth-file"),
     ],
 };
 
@@ -60,24 +88,31 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         shell.result(KNOWN.help().trim_end());
         return Ok(());
     }
-    for name in KNOWN.unknown(&flags) {
+    if flags.last("version").is_some() {
+        shell.result(&format!("Kubernetes {VERSION}"));
+        return Ok(());
+    }
+    for name in KNOWN.unused(&flags) {
         shell.warning(&format!("--{name} has no effect"));
     }
-    let modes = flags.list("authorization-mode");
-    let always_allow = modes.contains(&"AlwaysAllow");
-    if !modes.is_empty() && !modes.contains(&"RBAC") && !always_allow {
-        bail!("--authorization-mode={} is not supported: use RBAC, Node,RBAC or AlwaysAllow", modes.join(","));
+    let plugins = features::plugins(&flags)?;
+    for unmet in features::feature_gates(&flags)?.iter().chain(&plugins.unmet).chain(&unmet_values(&flags)) {
+        shell.warning(unmet);
     }
     let mut signals = Signals::listen()?;
-    let has_accounts = !flags.list("disable-admission-plugins").contains(&"ServiceAccount");
     let mut builder = Cluster::builder()
         .clock(clock)
         .api_only()
-        .service_account_admission(has_accounts)
+        .service_account_admission(plugins.service_account)
         .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
-        .always_allow(always_allow)
-        .node_authorization(modes.contains(&"Node"))
-        .node_restriction(is_enabled(&flags, "NodeRestriction"));
+        .authorization_modes(authorization::modes(&flags)?)
+        .node_restriction(plugins.node_restriction);
+    if let Some(path) = flags.last("token-auth-file") {
+        let warn = |what: String| shell.warning(&format!("{path}: {what}"));
+        for (token, user) in tokens::parse(&read(path)?, warn).with_context(|| format!("use {path}"))? {
+            builder = builder.static_token(token, user);
+        }
+    }
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
     }
@@ -90,7 +125,7 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     if let Some(url) = flags.list("etcd-servers").first() {
         match etcd::directory(url).await {
-            Ok(directory) => builder = builder.data_dir(Path::new(&directory).join("kubewright")),
+            Ok(directory) => builder = builder.data_dir(Path::new(&directory).join(data_directory(&flags))),
             Err(error) => {
                 shell.warning(&format!("objects end with this program, since {url} can't keep them: {error:#}"))
             }
@@ -102,16 +137,30 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     let options = options(&flags)?;
     let address = options.address;
     let cluster = builder.start().await.context("start the API server")?;
+    for unmet in features::versions(&flags, cluster.api().registry())? {
+        shell.warning(&unmet);
+    }
     cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
     signals.recv().await;
     cluster.shutdown().await;
     Ok(())
 }
 
-/// Returns whether an admission plugin is on that is off by default.
-fn is_enabled(flags: &Flags, plugin: &str) -> bool {
-    let has = |flag| flags.list(flag).contains(&plugin);
-    has("enable-admission-plugins") && !has("disable-admission-plugins")
+/// Returns the values of used flags that have no effect.
+fn unmet_values(flags: &Flags) -> Vec<String> {
+    let always = [("allow-privileged", "true"), ("audit-log-format", "json")];
+    let given = always.iter().filter_map(|&(flag, value)| Some((flag, value, flags.last(flag)?)));
+    let unmet = given.filter(|(_, value, wanted)| wanted != value);
+    unmet.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}")).collect()
+}
+
+/// Returns the name of the directory for the objects, in that of etcd. Servers with different prefixes share an etcd.
+fn data_directory(flags: &Flags) -> String {
+    let prefix = flags.last("etcd-prefix").unwrap_or_default().trim_matches('/');
+    match prefix {
+        "" | "registry" => "kubewright".into(),
+        prefix => format!("kubewright-{}", utf8_percent_encode(prefix, NON_ALPHANUMERIC)),
+    }
 }
 
 fn options(flags: &Flags) -> Result<ListenOptions> {
@@ -141,6 +190,6 @@ fn certificate(flags: &Flags) -> Option<(PathBuf, PathBuf)> {
     file("tls-cert-file", "apiserver.crt").zip(file("tls-private-key-file", "apiserver.key"))
 }
 
-fn read(path: impl AsRef<Path>) -> Result<String> {
+pub(super) fn read(path: impl AsRef<Path>) -> Result<String> {
     fs::read_to_string(path.as_ref()).with_context(|| format!("read {}", path.as_ref().display()))
 }

@@ -67,7 +67,7 @@ fn the_programs_start_and_stop_as_envtest_expects() {
     let mut etcd_program = start("etcd", &[format!("--listen-client-urls=http://127.0.0.1:{etcd}")]);
     wait_for(&format!("http://127.0.0.1:{etcd}/health"), r#""health":"true""#);
     let mut api_server =
-        start("kube-apiserver", &[format!("--secure-port={server}"), "--allow-privileged=true".into()]);
+        start("kube-apiserver", &[format!("--secure-port={server}"), "--authorization-mode=RBAC".into()]);
     wait_for(&format!("https://127.0.0.1:{server}/healthz"), "ok");
     for program in [&mut api_server.0, &mut etcd_program.0] {
         assert!(Command::new("kill").arg(program.id().to_string()).status().unwrap().success());
@@ -114,6 +114,7 @@ fn objects_outlive_the_api_server() {
         format!("--secure-port={server}"),
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),
         format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+        "--authorization-mode=RBAC".into(),
     ];
     let curl = |method: &str, path: &str, body: &str| {
         let mut command = Command::new("curl");
@@ -136,6 +137,48 @@ fn objects_outlive_the_api_server() {
     let _api_server = start("kube-apiserver", &flags);
     wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
     assert_eq!(curl("GET", &format!("{path}/kept"), ""), created);
+
+    let other = free_port();
+    let mut flags = flags.to_vec();
+    flags.extend([format!("--secure-port={other}"), "--etcd-prefix=/other".into()]);
+    let _other = start("kube-apiserver", &flags);
+    wait_for(&format!("https://127.0.0.1:{other}/readyz"), "ok");
+}
+
+#[test]
+fn tokens_and_modes_are_those_of_the_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let server = free_port();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tokens = write("tokens.csv", "t1,ann,1,\"system:masters,x\"\nt2,bob,2\n");
+    let policies = write("policies", r#"{"user":"bob","namespace":"shop","resource":"configmaps","readonly":true}"#);
+    let flags = [
+        format!("--secure-port={server}"),
+        "--authorization-mode=RBAC,ABAC".into(),
+        format!("--authorization-policy-file={policies}"),
+        format!("--token-auth-file={tokens}"),
+    ];
+    let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(program.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let get = |token: &str, path: &str| {
+        let authorization = format!("Authorization: Bearer {token}");
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10"]);
+        command.args(["--header", &authorization]);
+        let output = command.arg(format!("https://127.0.0.1:{server}{path}")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(get("t1", "/api/v1/secrets").contains(r#""kind":"SecretList""#));
+    assert!(get("t2", "/api/v1/namespaces/shop/configmaps").contains(r#""kind":"ConfigMapList""#));
+    let refused = get("t2", "/api/v1/secrets");
+    assert!(refused.contains("at the cluster scope: No policy matched."), "{refused}");
+    assert!(get("t3", "/version").contains("Unauthorized"));
 }
 
 #[test]
@@ -152,7 +195,15 @@ fn wrong_flags_are_errors() {
             vec!["--bind-address=192.0.2.1".into(), "--secure-port=0".into()],
             "is not a loopback address",
         ),
-        ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "use RBAC"),
+        ("kube-apiserver", vec!["--authorization-mode=RBAC,Webhook".into()], "use RBAC"),
+        ("kube-apiserver", vec!["--authorization-mode=rbac".into()], "--authorization-mode=rbac is no mode"),
+        ("kube-apiserver", vec!["--authorization-mode=Node,Node".into()], "names Node more than once"),
+        ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "needs --authorization-policy-file"),
+        ("kube-apiserver", vec!["--authorization-policy-file=/p".into()], "is for --authorization-mode=ABAC"),
+        ("kube-apiserver", vec!["--oidc-issuer-url=https://a".into()], "users can have the tokens"),
+        ("kube-apiserver", vec![format!("--token-auth-file={}", bad_key.display())], "has 1 of at least 3 columns"),
+        ("kube-apiserver", vec!["--insecure-port=0".into()], "--insecure-port is not a flag of kube-apiserver"),
+        ("etcd", vec!["--enable-v2".into()], "--enable-v2 is not a flag of etcd"),
         ("kube-apiserver", vec!["--client-ca-file=/nowhere/ca.crt".into()], "read /nowhere/ca.crt"),
         (
             "kube-apiserver",

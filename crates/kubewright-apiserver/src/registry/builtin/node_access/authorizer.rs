@@ -1,4 +1,4 @@
-//! The authorizer of nodes, which roles follow.
+//! The authorizer of nodes.
 
 use std::{
     borrow::Cow,
@@ -47,7 +47,7 @@ impl Extension for NodeAuthorizer {
         }
     }
 
-    fn rules(&self, user: &UserInfo) -> EffectiveRules {
+    fn rules(&self, user: &UserInfo, _namespace: &str) -> EffectiveRules {
         let error = user.node().map(|_| "node authorizer does not support user rule resolution".to_owned());
         EffectiveRules { rules: Vec::new(), errors: error.into_iter().collect() }
     }

@@ -1,0 +1,42 @@
+//! The authorization of `kube-apiserver`, by its flags.
+
+use anyhow::{Context, Result, bail};
+use kubewright_cluster::{AbacPolicies, AuthorizationMode};
+
+use super::{api_server::read, flags::Flags};
+
+/// Returns the modes of `--authorization-mode`, in their order.
+///
+/// # Errors
+/// If a mode doesn't exist or isn't supported, is named twice, or if its file is missing, can't be read, or is that of
+/// another mode.
+pub(super) fn modes(flags: &Flags) -> Result<Vec<AuthorizationMode>> {
+    let mut names = flags.list("authorization-mode");
+    if names.is_empty() {
+        names.push("AlwaysAllow");
+    }
+    let policies = flags.last("authorization-policy-file");
+    if policies.is_some() && !names.contains(&"ABAC") {
+        bail!("--authorization-policy-file is for --authorization-mode=ABAC, which is missing");
+    }
+    let mut modes = Vec::new();
+    for (index, &name) in names.iter().enumerate() {
+        if names[..index].contains(&name) {
+            bail!("--authorization-mode={} names {name} more than once", names.join(","));
+        }
+        modes.push(match name {
+            "RBAC" => AuthorizationMode::Rbac,
+            "Node" => AuthorizationMode::Node,
+            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
+            "AlwaysDeny" => AuthorizationMode::AlwaysDeny,
+            "ABAC" => {
+                let Some(path) = policies else { bail!("--authorization-mode=ABAC needs --authorization-policy-file") };
+                let policies = AbacPolicies::from_lines(&read(path)?);
+                AuthorizationMode::Abac(policies.with_context(|| format!("read the policies of {path}"))?)
+            }
+            "Webhook" => bail!("--authorization-mode=Webhook is not supported: use RBAC, Node or ABAC"),
+            _ => bail!("--authorization-mode={name} is no mode: use RBAC, Node, ABAC, AlwaysAllow or AlwaysDeny"),
+        });
+    }
+    Ok(modes)
+}
