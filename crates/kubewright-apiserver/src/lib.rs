@@ -75,7 +75,7 @@ pub use self::{
     action::{Action, ActionRequest},
     aggregation::{Aggregation, Availability},
     amounts::milli_quantity,
-    audit::{AuditLog, AuditPolicy, AuditPolicyError},
+    audit::{AuditLog, AuditPolicy, AuditPolicyError, AuditSink},
     auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
     certificate_authority::CertificateAuthority,

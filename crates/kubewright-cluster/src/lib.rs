@@ -62,7 +62,7 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    AbacPolicies, AbacPolicyError, AuditLog, AuditPolicy, AuditPolicyError, AuthorizationMode, Checkpoint,
+    AbacPolicies, AbacPolicyError, AuditLog, AuditPolicy, AuditPolicyError, AuditSink, AuthorizationMode, Checkpoint,
     DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, ServiceRange,
     ServiceRangeError, TlsError, UserInfo,
 };

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use clap::Parser as _;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::VERSION;
 use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
@@ -17,15 +18,24 @@ use super::{
     flags::{Flags, Known},
     tokens,
 };
-use crate::{audit, cluster::Signals, shell::Shell};
+use crate::{audit::AuditOptions, cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "kube-apiserver",
     all: include_str!("kube-apiserver-flags.txt"),
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
+        ("audit-log-maxage", "Days for which renamed files of the audit log are kept [default: 366]"),
+        ("audit-log-maxbackup", "Number of renamed files of the audit log to keep [default: 100]"),
+        ("audit-log-maxsize", "Size in megabytes at which the audit log is renamed [default: 100]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
+        ("audit-webhook-batch-buffer-size", "Number of events that can wait to be sent [default: 10000]"),
+        ("audit-webhook-batch-max-size", "Number of events that are sent at once [default: 400]"),
+        ("audit-webhook-batch-max-wait", "Longest time for which an event waits for others [default: 30s]"),
+        ("audit-webhook-config-file", "Kubeconfig with the address of a server that events are sent to"),
+        ("audit-webhook-initial-backoff", "Pause after the first attempt that fails [default: 10s]"),
+        ("audit-webhook-mode", "When events are sent: batch or blocking [default: batch]"),
         (
             "authorization-mode",
             "Authorizers in their order: RBAC, Node, ABAC, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
@@ -101,7 +111,7 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     let mut signals = Signals::listen()?;
     let mut builder = Cluster::builder()
-        .clock(clock)
+        .clock(clock.clone())
         .api_only()
         .service_account_admission(plugins.service_account)
         .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
@@ -131,8 +141,14 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
             }
         }
     }
-    if let (Some(path), Some(policy)) = (flags.last("audit-log-path"), flags.last("audit-policy-file")) {
-        builder = builder.audit_log(audit::open(Path::new(path), audit::read_policy(Path::new(policy))?)?);
+    let audit = audit_options(&flags)?;
+    let mut sending = None;
+    // Without a policy, nothing is logged.
+    if audit.is_complete()
+        && let Some(opened) = audit.open(&clock).await?
+    {
+        builder = builder.audit_log(opened.log);
+        sending = opened.sending;
     }
     let options = options(&flags)?;
     let address = options.address;
@@ -143,6 +159,9 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
     signals.recv().await;
     cluster.shutdown().await;
+    if let Some(sending) = sending {
+        sending.finish().await;
+    }
     Ok(())
 }
 
@@ -161,6 +180,19 @@ fn data_directory(flags: &Flags) -> String {
         "" | "registry" => "kubewright".into(),
         prefix => format!("kubewright-{}", utf8_percent_encode(prefix, NON_ALPHANUMERIC)),
     }
+}
+
+/// Returns the flags of the audit log.
+fn audit_options(flags: &Flags) -> Result<AuditOptions> {
+    #[derive(clap::Parser)]
+    #[command(name = "kube-apiserver", no_binary_name = true, args_override_self = true)]
+    struct Parsed {
+        #[command(flatten)]
+        audit: AuditOptions,
+    }
+    let used = KNOWN.used.iter().map(|(name, _)| *name).filter(|name| name.starts_with("audit-"));
+    let given = used.filter_map(|name| Some(format!("--{name}={}", flags.last(name)?)));
+    Ok(Parsed::try_parse_from(given)?.audit)
 }
 
 fn options(flags: &Flags) -> Result<ListenOptions> {

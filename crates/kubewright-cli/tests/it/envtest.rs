@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
@@ -13,6 +14,7 @@ use std::{
 
 use kubewright_apimachinery::clock::SystemClock;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
 
 use crate::cluster::kubewright;
 
@@ -232,4 +234,73 @@ fn programs_of_others_are_not_replaced() {
     assert!(!output.status.success() && text.contains("was not written by kubewright envtest"), "{text}");
     assert_eq!(fs::read_to_string(directory.join("kubectl")).unwrap(), "somebody's");
     assert!(fs::read_to_string(directory.join("etcd")).unwrap().ends_with("# older\n"), "nothing is replaced");
+}
+
+/// Receives a request of HTTP on a listener, answers it, and returns its head and body.
+fn receive(listener: &TcpListener) -> (String, String) {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(&stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn audit_events_are_sent_to_a_webhook() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let write = |name: &str, value: Value| {
+        let path = folder.path().join(name);
+        fs::write(&path, value.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let policy = json!({"kind": "Policy", "apiVersion": "audit.k8s.io/v1", "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "nonResourceURLs": ["/version"]}]});
+    let policy = write("policy.yaml", policy);
+    for mode in ["batch", "blocking"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let kubeconfig = json!({"clusters": [{"name": "c", "cluster": {"server": format!("http://{address}/audit/x")}}],
+            "users": [{"name": "u", "user": {}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x"});
+        let server = free_port();
+        let flags = [
+            format!("--secure-port={server}"),
+            "--authorization-mode=RBAC".into(),
+            format!("--audit-policy-file={policy}"),
+            format!("--audit-webhook-config-file={}", write("kubeconfig", kubeconfig)),
+            format!("--audit-webhook-mode={mode}"),
+            "--audit-webhook-batch-max-size=2".into(),
+        ];
+        let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+        let mut api_server = Running(program.unwrap());
+        wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+        let batches = thread::scope(|scope| {
+            let received = scope.spawn(|| [receive(&listener), receive(&listener)]);
+            for _ in 0..if mode == "batch" { 3 } else { 2 } {
+                wait_for(&format!("https://127.0.0.1:{server}/version"), "gitVersion");
+            }
+            // At the end, the event that still waits is sent.
+            assert!(Command::new("kill").arg(api_server.0.id().to_string()).status().unwrap().success());
+            received.join().unwrap()
+        });
+        assert!(api_server.0.wait().unwrap().success());
+        let batches = batches.map(|(head, body)| {
+            assert!(head.starts_with("POST /audit/x?timeout=30s HTTP/1.1\r\n"), "{head}");
+            serde_json::from_str::<Value>(&body).unwrap()
+        });
+        let expect = if mode == "batch" { [2, 1] } else { [1, 1] };
+        assert_eq!(batches.each_ref().map(|list| list["items"].as_array().unwrap().len()), expect);
+        let [list, _] = &batches;
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
+        let event = &list["items"][0];
+        assert_eq!((&event["kind"], &event["requestURI"]), (&Value::Null, &json!("/version")));
+    }
 }
