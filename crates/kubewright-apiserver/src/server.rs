@@ -25,7 +25,7 @@ use crate::{
     admission::Admission,
     aggregation::Aggregation,
     audit::AuditLog,
-    auth::{Authenticator, Authorization, Issuer, UserInfo},
+    auth::{Authenticator, Authorization, Issuer, TokenReviewer, UserInfo},
     body::BoxError,
     certificate_authority::CertificateAuthority,
     compaction::Compaction,
@@ -37,7 +37,7 @@ use crate::{
     managed_fields::{Conversions, Manager},
     meta,
     openapi::OpenApi,
-    rbac::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Step},
+    rbac::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Reviewed, Step},
     registry::{
         Registry, Resource,
         builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},
@@ -78,6 +78,7 @@ pub struct ApiServerBuilder {
     refuses_anonymous: bool,
     authorization_modes: Option<Vec<AuthorizationMode>>,
     static_tokens: Vec<(String, UserInfo)>,
+    token_reviewer: Option<Arc<dyn TokenReviewer>>,
     node_restriction: bool,
     audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
@@ -239,6 +240,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Asks another program about bearer tokens that the server doesn't know, as
+    /// `--authentication-token-webhook-config-file`. Defaults to none.
+    pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        self.token_reviewer = Some(reviewer);
+        self
+    }
+
     /// Limits nodes to changes of themselves and their pods, whatever they are authorized for, as the admission plugin
     /// `NodeRestriction`. Defaults to false, as in Kubernetes.
     pub fn node_restriction(mut self, enabled: bool) -> Self {
@@ -375,7 +383,8 @@ impl ApiServerBuilder {
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
         let certificate_authority = Arc::new(self.certificate_authority);
         let authenticator = Authenticator::new(self.issuer, store.clone(), clock.clone())
-            .allow_anonymous(!self.refuses_anonymous && !always_allows);
+            .allow_anonymous(!self.refuses_anonymous && !always_allows)
+            .ask(self.token_reviewer);
         for (token, user) in self.static_tokens {
             authenticator.add_token(&token, user.authenticated());
         }
@@ -572,6 +581,7 @@ fn authorization_step(mode: AuthorizationMode, indexes: &builtin::Indexes, store
             Step::Extension(Arc::new(builtin::NodeAuthorizer { references, store: store.clone() }))
         }
         AuthorizationMode::Abac(policies) => Step::Extension(Arc::new(policies)),
+        AuthorizationMode::Webhook(reviewer) => Step::Extension(Arc::new(Reviewed(reviewer))),
         AuthorizationMode::AlwaysAllow => Step::Extension(Arc::new(AlwaysAllow)),
         AuthorizationMode::AlwaysDeny => Step::Extension(Arc::new(AlwaysDeny)),
     }

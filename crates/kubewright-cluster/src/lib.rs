@@ -62,9 +62,9 @@ mod quantity;
 pub mod testing;
 
 pub use kubewright_apiserver::{
-    AbacPolicies, AbacPolicyError, AuditLog, AuditPolicy, AuditPolicyError, AuditSink, AuthorizationMode, Checkpoint,
-    DataDirError, Durability, ListenError, ListenOptions, ResourceUsage, ServerCertificate, ServiceRange,
-    ServiceRangeError, TlsError, UserInfo,
+    AbacPolicies, AbacPolicyError, AccessReview, AccessReviewer, Attributes, AuditLog, AuditPolicy, AuditPolicyError,
+    AuditSink, AuthorizationMode, Checkpoint, DataDirError, Durability, ListenError, ListenOptions, ResourceUsage,
+    ServerCertificate, ServiceRange, ServiceRangeError, TlsError, TokenReviewer, UserInfo,
 };
 
 pub use self::{

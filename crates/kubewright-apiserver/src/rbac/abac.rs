@@ -143,7 +143,7 @@ impl Policy {
 impl Extension for AbacPolicies {
     fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         let allowed = self.0.iter().any(|policy| policy.is_about(user) && policy.allows(attributes));
-        Decision { allowed, reason: if allowed { String::new() } else { "No policy matched.".into() } }
+        if allowed { Decision::allow("") } else { Decision::no_opinion("No policy matched.") }
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {

@@ -13,14 +13,15 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use kubewright_apimachinery::status::Status;
 use parking_lot::RwLock;
 
 pub use self::{
     abac::{AbacPolicies, AbacPolicyError},
-    modes::AuthorizationMode,
+    modes::{AccessReview, AccessReviewer, AuthorizationMode},
 };
 pub(crate) use self::{
-    modes::{AlwaysAllow, AlwaysDeny},
+    modes::{AlwaysAllow, AlwaysDeny, Reviewed},
     rule::{PolicyRule, quoted, uncovered},
 };
 use crate::{
@@ -49,10 +50,38 @@ pub(crate) struct Binding {
 }
 
 /// The decision about a request, and its reason, which may be empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) allowed: bool,
+    /// Whether no other authorizer may allow the request.
+    pub(crate) denied: bool,
     pub(crate) reason: String,
+    /// Why an authorizer couldn't decide; often empty.
+    pub(crate) error: String,
+}
+
+impl Decision {
+    /// Returns the decision that a request is allowed.
+    pub(crate) fn allow(reason: impl Into<String>) -> Self {
+        Self { allowed: true, reason: reason.into(), ..Self::default() }
+    }
+
+    /// Returns whether the request of a user is allowed.
+    ///
+    /// # Errors
+    /// Returns 403 with Kubernetes' message, or 500 if an authorizer couldn't decide.
+    pub(crate) fn require(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
+        match self.error.as_str() {
+            _ if self.allowed => Ok(()),
+            "" => Err(attributes.forbidden(user, &self.reason)),
+            error => Err(Status::internal(error)),
+        }
+    }
+
+    /// Returns the decision of an authorizer that doesn't allow a request, which others may.
+    pub(crate) fn no_opinion(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::default() }
+    }
 }
 
 /// All rules that apply to a user in a namespace.
@@ -138,9 +167,9 @@ impl Authorizer {
     /// Decides whether a user is allowed to make a request.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         if user.is_unrestricted() {
-            return Decision { allowed: true, reason: String::new() };
+            return Decision::allow("");
         }
-        let mut reasons = Vec::new();
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
         for step in self.steps() {
             let decision = match step {
                 Step::Roles => self.authorize_by_roles(user, attributes),
@@ -150,8 +179,12 @@ impl Authorizer {
                 return decision;
             }
             reasons.extend(Some(decision.reason).filter(|reason| !reason.is_empty()));
+            errors.extend(Some(decision.error).filter(|error| !error.is_empty()));
+            if decision.denied {
+                return Decision { denied: true, ..undecided(&reasons, &errors) };
+            }
         }
-        Decision { allowed: false, reason: reasons.join("\n") }
+        undecided(&reasons, &errors)
     }
 
     fn authorize_by_roles(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
@@ -161,7 +194,7 @@ impl Authorizer {
             match index.roles.get(&binding.role) {
                 Some(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
                     let reason = format!("RBAC: allowed by {} to {subject}", binding.description);
-                    return Decision { allowed: true, reason };
+                    return Decision::allow(reason);
                 }
                 Some(_) => {}
                 None => {
@@ -175,7 +208,7 @@ impl Authorizer {
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        Decision { allowed: false, reason }
+        Decision::no_opinion(reason)
     }
 
     /// Returns the rules of a user in a namespace, or in the whole cluster if it is empty.
@@ -203,6 +236,16 @@ impl Authorizer {
         }
         bound
     }
+}
+
+/// Returns the decision that no authorizer allows a request.
+fn undecided(reasons: &[String], errors: &[String]) -> Decision {
+    let error = match errors {
+        [one] => one.clone(),
+        [] => String::new(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
 }
 
 fn role_not_found((namespace, name): &RoleKey) -> String {

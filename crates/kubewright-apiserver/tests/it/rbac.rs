@@ -1,5 +1,7 @@
 //! Role-based access control.
 
+use std::sync::Arc;
+
 use http::Request;
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -7,7 +9,9 @@ use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use kubewright_apiserver::{AbacPolicies, ApiServer, AuthorizationMode, UserInfo};
+use kubewright_apiserver::{
+    AbacPolicies, AccessReview, AccessReviewer, ApiServer, Attributes, AuthorizationMode, TokenReviewer, UserInfo,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -99,6 +103,71 @@ async fn the_first_mode_that_allows_a_request_decides() {
     assert!(message.ends_with(": Everything is forbidden.\nNo policy matched."), "{message}");
     give(&api, "reader", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
     get(&api, "configmaps").await.expect_code(403);
+}
+
+/// Decides by the name of the user, and knows the tokens that begin with `known`.
+#[derive(Debug)]
+struct ByName;
+
+impl AccessReviewer for ByName {
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
+        let reason = format!("{} of {}", attributes.verb, attributes.resource);
+        match user.name.as_str() {
+            "allowed" => Ok(AccessReview { allowed: true, reason, ..AccessReview::default() }),
+            "denied" => Ok(AccessReview { denied: true, reason, ..AccessReview::default() }),
+            "both" => Ok(AccessReview { allowed: true, denied: true, reason }),
+            "failed" => Err("no answer".into()),
+            _ => Ok(AccessReview { reason, ..AccessReview::default() }),
+        }
+    }
+}
+
+impl TokenReviewer for ByName {
+    fn review(&self, token: &str, audiences: &[String]) -> Result<Option<(UserInfo, Vec<String>)>, String> {
+        match token {
+            "known" => Ok(Some((UserInfo::new("allowed", ["g"]), Vec::new()))),
+            "other" => Ok(Some((UserInfo::new("allowed", ["g"]), audiences.to_vec()))),
+            "bad" => Err("it is bad".into()),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_program_decides_about_requests_and_tokens() {
+    let modes = [AuthorizationMode::Webhook(Arc::new(ByName)), AuthorizationMode::AlwaysAllow];
+    let api = ApiServer::builder().authorization_modes(modes).token_reviewer(Arc::new(ByName)).build();
+    for (user, code) in [("allowed", 200), ("denied", 403), ("both", 500), ("failed", 200), ("anyone", 200)] {
+        let user = UserInfo::new(user, ["system:authenticated"]);
+        send_as(&api, &user, "GET /api/v1/secrets", &[], "").await.expect_code(code);
+    }
+    let review = async |path: &str, spec: Value| {
+        let path = format!("/apis/{path}");
+        create_as(&api, &UserInfo::admin(), &path, json!({"spec": spec})).await.expect_code(201).json()["status"]
+            .clone()
+    };
+    let access = async |user: &str| {
+        let spec = json!({"user": user, "resourceAttributes": {"verb": "get", "resource": "pods"}});
+        review("authorization.k8s.io/v1/subjectaccessreviews", spec).await
+    };
+    assert_eq!(access("allowed").await, json!({"allowed": true, "reason": "get of pods"}));
+    assert_eq!(access("denied").await, json!({"allowed": false, "denied": true, "reason": "get of pods"}));
+    let error = "webhook subject access review returned both allow and deny response";
+    let both = json!({"allowed": false, "denied": true, "reason": "get of pods", "evaluationError": error});
+    assert_eq!(access("both").await, both);
+
+    let token = async |token: &str, audiences: Value| {
+        let spec = json!({"token": token, "audiences": audiences});
+        review("authentication.k8s.io/v1/tokenreviews", spec).await
+    };
+    let own = json!(["https://kubernetes.default.svc.cluster.local"]);
+    let user = json!({"username": "allowed", "groups": ["g", "system:authenticated"]});
+    assert_eq!(token("known", json!([])).await, json!({"authenticated": true, "user": user, "audiences": own}));
+    let other = json!(["x"]);
+    assert_eq!(token("other", other.clone()).await, json!({"authenticated": true, "user": user, "audiences": other}));
+    assert_eq!(token("known", json!(["x"])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    assert_eq!(token("unknown", json!([])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    assert_eq!(token("bad", json!([])).await, json!({"user": {}, "error": "[invalid bearer token, it is bad]"}));
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use self::{
 };
 
 pub(crate) use self::webhook::Sending;
+use crate::webhook::Webhook;
 
 /// The bytes of a megabyte of `--audit-log-maxsize`.
 const MEGABYTE: u64 = 1024 * 1024;
@@ -122,8 +123,9 @@ impl AuditOptions {
                     max_wait: self.audit_webhook_batch_max_wait,
                 }),
             };
-            let (webhook, tasks) = webhook::open(path, mode, self.audit_webhook_initial_backoff).await?;
-            sinks.push(Box::new(webhook));
+            let webhook = Webhook::open(path.clone(), self.audit_webhook_initial_backoff).await?;
+            let (sink, tasks) = webhook::open(webhook, mode);
+            sinks.push(Box::new(sink));
             sending = tasks;
         }
         Ok(Some(OpenLog { log: AuditLog::with_sinks(policy, sinks), sending }))
@@ -155,7 +157,7 @@ fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "use a number greater than 0".into())
 }
 
-fn go_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn go_duration(text: &str) -> Result<Duration, String> {
     let nanoseconds = duration::parse(text)?;
     u64::try_from(nanoseconds).map(Duration::from_nanos).map_err(|_| "use a duration that isn't negative".into())
 }

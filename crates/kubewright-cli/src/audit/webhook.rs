@@ -1,21 +1,14 @@
 //! The audit log's backend by webhook: events are sent to an HTTP server, in batches or one by one.
 
-use std::{path::Path, sync::mpsc::sync_channel, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use http::{Request, header};
-use kube::{Client, client::Body, config::Kubeconfig};
 use kubewright_cluster::AuditSink;
 use serde_json::{Map, Value, json};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The longest wait for an answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often events are sent until they are lost.
-const ATTEMPTS: u32 = 5;
-/// By how much each pause between attempts is longer than the one before.
-const BACKOFF: f64 = 1.5;
+use crate::webhook::Webhook;
+
 /// The longest wait for events that are still to be sent at the end.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
@@ -39,18 +32,10 @@ pub(super) struct Batch {
     pub(super) max_wait: Duration,
 }
 
-/// The server that events are sent to.
-#[derive(Clone)]
-pub(super) struct Receiver {
-    client: Client,
-    path: String,
-    backoff: Duration,
-}
-
 /// A sink of events that are sent to a server.
-pub(super) enum Webhook {
+pub(super) enum Sink {
     Batch(mpsc::Sender<Value>),
-    Blocking(Receiver),
+    Blocking(Webhook),
 }
 
 /// The tasks of a webhook.
@@ -69,33 +54,20 @@ impl Sending {
     }
 }
 
-/// Returns the sink of a webhook, whose address and credentials are those of a kubeconfig, and its tasks.
-///
-/// # Errors
-/// If the kubeconfig can't be used.
-pub(super) async fn open(path: &Path, mode: Mode, backoff: Duration) -> Result<(Webhook, Option<Sending>)> {
-    let failed = || format!("use the audit webhook of {}", path.display());
-    let kubeconfig = Kubeconfig::read_from(path).with_context(failed)?;
-    let mut config = kubewright_connect::config(kubeconfig, None).await.with_context(failed)?;
-    // Clients of API servers add the paths of requests to that of the server, which is the whole path here.
-    let mut parts = config.cluster_url.clone().into_parts();
-    let path = parts.path_and_query.take().map_or_else(|| "/".to_owned(), |path| path.path().to_owned());
-    parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-    config.cluster_url = http::Uri::from_parts(parts).with_context(failed)?;
-    config.read_timeout = Some(TIMEOUT);
-    let receiver = Receiver { client: kubewright_connect::client(config).with_context(failed)?, path, backoff };
-    Ok(match mode {
-        Mode::Blocking => (Webhook::Blocking(receiver), None),
+/// Returns the sink of a webhook, and its tasks.
+pub(super) fn open(webhook: Webhook, mode: Mode) -> (Sink, Option<Sending>) {
+    match mode {
+        Mode::Blocking => (Sink::Blocking(webhook), None),
         Mode::Batch(batch) => {
             let (sender, events) = mpsc::channel(batch.buffer);
             let stop = CancellationToken::new();
-            let task = tokio::spawn(send_batches(receiver, events, batch, stop.clone()));
-            (Webhook::Batch(sender), Some(Sending { stop, task }))
+            let task = tokio::spawn(send_batches(webhook, events, batch, stop.clone()));
+            (Sink::Batch(sender), Some(Sending { stop, task }))
         }
-    })
+    }
 }
 
-impl AuditSink for Webhook {
+impl AuditSink for Sink {
     fn write(&self, event: &[u8]) {
         let Ok(mut event) = serde_json::from_slice::<Map<String, Value>>(event) else { return };
         // The items of a list have the kind of the list.
@@ -108,22 +80,16 @@ impl AuditSink for Webhook {
                     tracing::error!("an event is missing in the audit webhook, since too many wait for it");
                 }
             }
-            Self::Blocking(receiver) => {
-                let (receiver, (sent, wait)) = (receiver.clone(), sync_channel(1));
-                tokio::spawn(async move {
-                    receiver.send(vec![event.into()]).await;
-                    // The request may have ended.
-                    let _ = sent.send(());
-                });
-                // Other requests and the task go on in other threads meanwhile.
-                tokio::task::block_in_place(|| wait.recv().unwrap_or_default());
-            }
+            // Other requests go on in other threads meanwhile.
+            Self::Blocking(webhook) => tokio::task::block_in_place(|| {
+                Handle::current().block_on(send(webhook, vec![event.into()]));
+            }),
         }
     }
 }
 
 /// Sends events in batches until it is stopped, and then those that wait.
-async fn send_batches(receiver: Receiver, mut events: mpsc::Receiver<Value>, batch: Batch, stop: CancellationToken) {
+async fn send_batches(webhook: Webhook, mut events: mpsc::Receiver<Value>, batch: Batch, stop: CancellationToken) {
     let tracker = TaskTracker::new();
     let mut is_last = false;
     while !is_last {
@@ -146,45 +112,18 @@ async fn send_batches(receiver: Receiver, mut events: mpsc::Receiver<Value>, bat
             }
         }
         for items in items.chunks(batch.max_size).map(<[_]>::to_vec) {
-            let receiver = receiver.clone();
-            tracker.spawn(async move { receiver.send(items).await });
+            let webhook = webhook.clone();
+            tracker.spawn(async move { send(&webhook, items).await });
         }
     }
     tracker.close();
     tracker.wait().await;
 }
 
-impl Receiver {
-    /// Sends events, repeatedly if need be.
-    async fn send(&self, items: Vec<Value>) {
-        let list = json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items});
-        let list = list.to_string();
-        let mut pause = self.backoff;
-        for attempt in 1..=ATTEMPTS {
-            match self.post(&list).await {
-                Ok(()) => return,
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    tracing::error!(error, attempt, of = ATTEMPTS, "events couldn't be sent to the audit webhook");
-                }
-            }
-            if attempt < ATTEMPTS {
-                tokio::time::sleep(pause).await;
-                pause = pause.mul_f64(BACKOFF);
-            }
-        }
-    }
-
-    async fn post(&self, list: &str) -> Result<()> {
-        let request = Request::post(format!("{}?timeout={}s", self.path, TIMEOUT.as_secs()))
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json, */*")
-            .body(Body::from(list.as_bytes().to_vec()))?;
-        let response =
-            tokio::time::timeout(TIMEOUT, self.client.send(request)).await.context("wait for an answer")??;
-        if !response.status().is_success() {
-            bail!("the server answers {}", response.status());
-        }
-        Ok(())
+/// Sends events, repeatedly if need be.
+async fn send(webhook: &Webhook, items: Vec<Value>) {
+    let list = json!({"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": items});
+    if let Err(error) = webhook.post(&list.to_string(), |_| true).await {
+        tracing::error!(%error, "events couldn't be sent to the audit webhook");
     }
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::{
     authorization, etcd, features,
     flags::{Flags, Known},
-    tokens,
+    reviewers, tokens,
 };
 use crate::{audit::AuditOptions, cluster::Signals, shell::Shell};
 
@@ -25,6 +26,9 @@ const KNOWN: Known = Known {
     all: include_str!("kube-apiserver-flags.txt"),
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
+        ("authentication-token-webhook-cache-ttl", "How long an answer about a token is kept [default: 2m]"),
+        ("authentication-token-webhook-config-file", "Kubeconfig with the address of a server that knows tokens"),
+        ("authentication-token-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
         ("audit-log-maxage", "Days for which renamed files of the audit log are kept [default: 366]"),
         ("audit-log-maxbackup", "Number of renamed files of the audit log to keep [default: 100]"),
         ("audit-log-maxsize", "Size in megabytes at which the audit log is renamed [default: 100]"),
@@ -38,9 +42,13 @@ const KNOWN: Known = Known {
         ("audit-webhook-mode", "When events are sent: batch or blocking [default: batch]"),
         (
             "authorization-mode",
-            "Authorizers in their order: RBAC, Node, ABAC, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
+            "Authorizers in their order: RBAC, Node, ABAC, Webhook, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
         ),
         ("authorization-policy-file", "Policies of ABAC, one object of JSON a line"),
+        ("authorization-webhook-cache-authorized-ttl", "How long a request stays allowed [default: 5m]"),
+        ("authorization-webhook-cache-unauthorized-ttl", "How long a request stays forbidden [default: 30s]"),
+        ("authorization-webhook-config-file", "Kubeconfig with the address of the server of Webhook"),
+        ("authorization-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
@@ -84,9 +92,7 @@ const KNOWN: Known = Known {
     refused: &[
         ("admission-control-config-file", "admission plugins have their defaults"),
         ("authentication-config", "users can have certificates and the tokens of --token-auth-file"),
-        ("authentication-token-webhook-config-file", "users can have the tokens of --token-auth-file"),
         ("authorization-config", "use --authorization-mode"),
-        ("authorization-webhook-config-file", "use the other modes of --authorization-mode"),
         ("oidc-issuer-url", "users can have the tokens of --token-auth-file"),
     ],
 };
@@ -115,8 +121,11 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         .api_only()
         .service_account_admission(plugins.service_account)
         .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
-        .authorization_modes(authorization::modes(&flags)?)
+        .authorization_modes(authorization::modes(&flags, &clock).await?)
         .node_restriction(plugins.node_restriction);
+    if let Some(reviewer) = reviewers::tokens(&flags, &clock).await? {
+        builder = builder.token_reviewer(Arc::new(reviewer));
+    }
     if let Some(path) = flags.last("token-auth-file") {
         let warn = |what: String| shell.warning(&format!("{path}: {what}"));
         for (token, user) in tokens::parse(&read(path)?, warn).with_context(|| format!("use {path}"))? {

@@ -11,6 +11,7 @@ mod etcd;
 mod features;
 mod flags;
 mod programs;
+mod reviewers;
 mod tokens;
 
 pub(crate) use self::{api_server::run as run_api_server, etcd::run as run_etcd, programs::write};

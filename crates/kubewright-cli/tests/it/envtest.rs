@@ -197,7 +197,11 @@ fn wrong_flags_are_errors() {
             vec!["--bind-address=192.0.2.1".into(), "--secure-port=0".into()],
             "is not a loopback address",
         ),
-        ("kube-apiserver", vec!["--authorization-mode=RBAC,Webhook".into()], "use RBAC"),
+        (
+            "kube-apiserver",
+            vec!["--authorization-mode=RBAC,Webhook".into()],
+            "needs --authorization-webhook-config-file",
+        ),
         ("kube-apiserver", vec!["--authorization-mode=rbac".into()], "--authorization-mode=rbac is no mode"),
         ("kube-apiserver", vec!["--authorization-mode=Node,Node".into()], "names Node more than once"),
         ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "needs --authorization-policy-file"),
@@ -237,7 +241,7 @@ fn programs_of_others_are_not_replaced() {
 }
 
 /// Receives a request of HTTP on a listener, answers it, and returns its head and body.
-fn receive(listener: &TcpListener) -> (String, String) {
+fn receive(listener: &TcpListener, answer: impl Fn(Value) -> Value) -> (String, Value) {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut reader = BufReader::new(&stream);
@@ -248,8 +252,68 @@ fn receive(listener: &TcpListener) -> (String, String) {
     let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap()];
     reader.read_exact(&mut body).unwrap();
-    (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
-    (head, String::from_utf8(body).unwrap())
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let answer = answer(body.clone()).to_string();
+    let head_of_answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", answer.len());
+    (&stream).write_all(format!("{head_of_answer}{answer}").as_bytes()).unwrap();
+    (head, body)
+}
+
+/// Returns a kubeconfig that names the server at a listener.
+fn kubeconfig_of(listener: &TcpListener) -> Value {
+    let server = format!("http://{}/audit/x", listener.local_addr().unwrap());
+    json!({"clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"})
+}
+
+#[test]
+fn other_servers_decide_about_tokens_and_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, kubeconfig_of(&listener).to_string()).unwrap();
+    let server = free_port();
+    let flags = [
+        format!("--secure-port={server}"),
+        "--authorization-mode=RBAC,Webhook".into(),
+        format!("--authorization-webhook-config-file={}", kubeconfig.display()),
+        "--authorization-webhook-version=v1".into(),
+        "--authorization-webhook-cache-unauthorized-ttl=0s".into(),
+        format!("--authentication-token-webhook-config-file={}", kubeconfig.display()),
+    ];
+    let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(program.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let answer = |mut review: Value| {
+        review["status"] = match review["kind"].as_str() {
+            Some("TokenReview") => json!({"authenticated": true, "user": {"username": "ann", "groups": ["g"]}}),
+            _ => json!({"allowed": review["spec"]["resourceAttributes"]["resource"] == "pods"}),
+        };
+        review
+    };
+    let reviews = thread::scope(|scope| {
+        // Tokens are kept, and requests that are allowed.
+        let received = scope.spawn(|| [(); 4].map(|()| receive(&listener, answer).1));
+        for (resource, expect) in
+            [("pods", "PodList"), ("pods", "PodList"), ("secrets", "Forbidden"), ("secrets", "Forbidden")]
+        {
+            let url = format!("https://127.0.0.1:{server}/api/v1/namespaces/shop/{resource}");
+            let arguments = ["--silent", "--insecure", "--max-time", "20", "--header", "Authorization: Bearer t"];
+            let output = Command::new("curl").args(arguments).arg(url).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains(expect), "{text}");
+        }
+        received.join().unwrap()
+    });
+    let [token, pods, secrets, again] = &reviews;
+    let audiences = json!(["https://kubernetes.default.svc.cluster.local"]);
+    assert_eq!(token["apiVersion"], "authentication.k8s.io/v1beta1");
+    assert_eq!(token["spec"], json!({"token": "t", "audiences": audiences}));
+    let attributes = json!({"namespace": "shop", "verb": "list", "resource": "pods"});
+    let spec = json!({"resourceAttributes": attributes, "user": "ann", "groups": ["g", "system:authenticated"]});
+    assert_eq!((&pods["apiVersion"], &pods["spec"]), (&json!("authorization.k8s.io/v1"), &spec));
+    assert_eq!(secrets, again);
 }
 
 #[test]
@@ -266,16 +330,12 @@ fn audit_events_are_sent_to_a_webhook() {
     let policy = write("policy.yaml", policy);
     for mode in ["batch", "blocking"] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let kubeconfig = json!({"clusters": [{"name": "c", "cluster": {"server": format!("http://{address}/audit/x")}}],
-            "users": [{"name": "u", "user": {}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x"});
         let server = free_port();
         let flags = [
             format!("--secure-port={server}"),
             "--authorization-mode=RBAC".into(),
             format!("--audit-policy-file={policy}"),
-            format!("--audit-webhook-config-file={}", write("kubeconfig", kubeconfig)),
+            format!("--audit-webhook-config-file={}", write("kubeconfig", kubeconfig_of(&listener))),
             format!("--audit-webhook-mode={mode}"),
             "--audit-webhook-batch-max-size=2".into(),
         ];
@@ -283,7 +343,7 @@ fn audit_events_are_sent_to_a_webhook() {
         let mut api_server = Running(program.unwrap());
         wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
         let batches = thread::scope(|scope| {
-            let received = scope.spawn(|| [receive(&listener), receive(&listener)]);
+            let received = scope.spawn(|| [(); 2].map(|()| receive(&listener, |_| json!({}))));
             for _ in 0..if mode == "batch" { 3 } else { 2 } {
                 wait_for(&format!("https://127.0.0.1:{server}/version"), "gitVersion");
             }
@@ -294,7 +354,7 @@ fn audit_events_are_sent_to_a_webhook() {
         assert!(api_server.0.wait().unwrap().success());
         let batches = batches.map(|(head, body)| {
             assert!(head.starts_with("POST /audit/x?timeout=30s HTTP/1.1\r\n"), "{head}");
-            serde_json::from_str::<Value>(&body).unwrap()
+            body
         });
         let expect = if mode == "batch" { [2, 1] } else { [1, 1] };
         assert_eq!(batches.each_ref().map(|list| list["items"].as_array().unwrap().len()), expect);

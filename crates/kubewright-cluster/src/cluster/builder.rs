@@ -8,7 +8,7 @@ use kubewright_apimachinery::{
 };
 use kubewright_apiserver::{
     ApiServerBuilder, AuditLog, AuthorizationMode, Checkpoint, DataDirError, Durability, ServiceRange, TlsError,
-    UserInfo, WebhookTransport,
+    TokenReviewer, UserInfo, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -213,6 +213,12 @@ impl ClusterBuilder {
     /// Adds a user who is identified by a bearer token; see [`ApiServerBuilder::static_token`].
     pub fn static_token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
         self.api = self.api.static_token(token, user);
+        self
+    }
+
+    /// Asks another program about unknown bearer tokens; see [`ApiServerBuilder::token_reviewer`].
+    pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        self.api = self.api.token_reviewer(reviewer);
         self
     }
 

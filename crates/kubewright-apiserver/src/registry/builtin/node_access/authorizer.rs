@@ -42,8 +42,8 @@ impl Extension for NodeAuthorizer {
             Some(node) => self.decide(node, attributes),
         };
         match decided {
-            Ok(()) => Decision { allowed: true, reason: String::new() },
-            Err(reason) => Decision { allowed: false, reason: reason.into_owned() },
+            Ok(()) => Decision::allow(""),
+            Err(reason) => Decision::no_opinion(reason),
         }
     }
 
