@@ -120,7 +120,9 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         .clock(clock.clone())
         .api_only()
         .service_account_admission(plugins.service_account)
-        .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
+        .anonymous_auth(
+            features::boolean(flags.last("anonymous-auth").unwrap_or("true")).context("read --anonymous-auth")?,
+        )
         .authorization_modes(authorization::modes(&flags, &clock).await?)
         .node_restriction(plugins.node_restriction);
     if let Some(reviewer) = reviewers::tokens(&flags, &clock).await? {
@@ -179,7 +181,12 @@ fn unmet_values(flags: &Flags) -> Vec<String> {
     let always = [("allow-privileged", "true"), ("audit-log-format", "json")];
     let given = always.iter().filter_map(|&(flag, value)| Some((flag, value, flags.last(flag)?)));
     let unmet = given.filter(|(_, value, wanted)| wanted != value);
-    unmet.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}")).collect()
+    let unmet = unmet.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}"));
+    let first = ["service-account-issuer", "service-cluster-ip-range"].into_iter().flat_map(|flag| {
+        let others = flags.list(flag).into_iter().skip(1);
+        others.map(move |value| format!("--{flag}={value} has no effect: only the first value has"))
+    });
+    unmet.chain(first).collect()
 }
 
 /// Returns the name of the directory for the objects, in that of etcd. Servers with different prefixes share an etcd.

@@ -151,7 +151,7 @@ pub(super) fn versions(flags: &Flags, registry: &Registry) -> Result<Vec<String>
 }
 
 /// Reads a boolean as Go does.
-fn boolean(text: &str) -> Result<bool> {
+pub(super) fn boolean(text: &str) -> Result<bool> {
     match text.trim() {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

@@ -209,6 +209,7 @@ fn wrong_flags_are_errors() {
         ("kube-apiserver", vec!["--oidc-issuer-url=https://a".into()], "users can have the tokens"),
         ("kube-apiserver", vec![format!("--token-auth-file={}", bad_key.display())], "has 1 of at least 3 columns"),
         ("kube-apiserver", vec!["--insecure-port=0".into()], "--insecure-port is not a flag of kube-apiserver"),
+        ("kube-apiserver", vec!["--anonymous-auth=no".into()], "\"no\" is neither true nor false"),
         ("etcd", vec!["--enable-v2".into()], "--enable-v2 is not a flag of etcd"),
         ("kube-apiserver", vec!["--client-ca-file=/nowhere/ca.crt".into()], "read /nowhere/ca.crt"),
         (
