@@ -46,6 +46,10 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "DAYS", default_value_t = 366)]
     audit_log_maxage: u16,
 
+    /// Compress renamed files of the audit log by gzip
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true, default_value_t = false)]
+    audit_log_compress: bool,
+
     /// Kubeconfig with the address of a server that events are sent to
     #[arg(long, value_name = "FILE")]
     audit_webhook_config_file: Option<PathBuf>,
@@ -139,6 +143,7 @@ impl AuditOptions {
             max_size: u64::from(self.audit_log_maxsize) * MEGABYTE,
             max_backups: self.audit_log_maxbackup.into(),
             max_age: self.audit_log_maxage.into(),
+            compresses: self.audit_log_compress,
         };
         Ok(Box::new(Mutex::new(RotatingFile::open(path, rotation, clock.clone())?)))
     }

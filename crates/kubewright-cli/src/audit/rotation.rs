@@ -9,9 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use flate2::{Compression, write::GzEncoder};
 use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
 use kubewright_apimachinery::clock::SharedClock;
 
+/// What the names of compressed files end with.
+const COMPRESSED: &str = ".gz";
 /// The time in the name of an older file, as kube-apiserver writes it.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S%.3f";
 
@@ -24,6 +27,8 @@ pub(super) struct Rotation {
     pub(super) max_backups: usize,
     /// The age in days after which older files are removed; never if 0.
     pub(super) max_age: u32,
+    /// Whether older files are compressed by gzip.
+    pub(super) compresses: bool,
 }
 
 /// The file of a log. What would make it larger than its limit is written to a new file of the same name; the older one
@@ -37,7 +42,7 @@ pub(super) struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Opens a file, readable only by this user if it has to be created, and removes older files that aren't to be kept.
+    /// Opens a file, readable only by this user if it has to be created, and tidies up the older ones.
     pub(super) fn open(path: &Path, rotation: Rotation, clock: SharedClock) -> Result<Self> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
@@ -45,7 +50,7 @@ impl RotatingFile {
         let opened = append(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (size, file) = opened.with_context(|| format!("open the audit log {}", path.display()))?;
         let log = Self { path: path.to_owned(), rotation, clock, file, size };
-        log.remove_older();
+        log.tidy_older();
         Ok(log)
     }
 
@@ -54,7 +59,7 @@ impl RotatingFile {
         fs::rename(&self.path, self.path.with_file_name(self.name_of_older(&time)))?;
         self.file = append(&self.path)?;
         self.size = 0;
-        self.remove_older();
+        self.tidy_older();
         Ok(())
     }
 
@@ -72,14 +77,21 @@ impl RotatingFile {
         (format!("{}-", text(self.path.file_stem())), extension)
     }
 
-    /// Removes older files: those beyond the number, and those beyond the age.
-    fn remove_older(&self) {
-        let Rotation { max_backups, max_age, .. } = self.rotation;
+    /// Removes older files, those beyond the number and those beyond the age, and compresses the others.
+    fn tidy_older(&self) {
+        let Rotation { max_backups, max_age, compresses, .. } = self.rotation;
         let oldest = self.clock.now() - SignedDuration::from_hours(24 * i64::from(max_age));
         for (index, (time, path)) in self.older().into_iter().enumerate() {
             let is_beyond = max_backups > 0 && index >= max_backups || max_age > 0 && time < oldest;
-            if is_beyond && let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, path = %path.display(), "an older file of the audit log couldn't be removed");
+            let tidied = if is_beyond {
+                fs::remove_file(&path)
+            } else if compresses && !path.to_string_lossy().ends_with(COMPRESSED) {
+                compress(&path)
+            } else {
+                Ok(())
+            };
+            if let Err(error) = tidied {
+                tracing::warn!(%error, path = %path.display(), "an older file of the audit log stays as it is");
             }
         }
     }
@@ -92,7 +104,9 @@ impl RotatingFile {
         let mut older: Vec<_> = entries
             .filter_map(|entry| {
                 let name = entry.file_name();
-                let time = name.to_str()?.strip_prefix(&stem)?.strip_suffix(&extension)?;
+                let name = name.to_str()?;
+                let time =
+                    name.strip_suffix(COMPRESSED).unwrap_or(name).strip_prefix(&stem)?.strip_suffix(&extension)?;
                 let time = DateTime::strptime(TIME, time).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
                 Some((time, entry.path()))
             })
@@ -124,14 +138,27 @@ impl Write for RotatingFile {
     }
 }
 
+/// Replaces a file by a compressed one.
+fn compress(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(COMPRESSED);
+    // One of an earlier attempt isn't whole.
+    let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(name)?;
+    let mut compressed = GzEncoder::new(file, Compression::default());
+    io::copy(&mut File::open(path)?, &mut compressed)?;
+    compressed.finish()?.sync_all()?;
+    fs::remove_file(path)
+}
+
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::{io::Read as _, sync::Arc, time::Duration};
 
+    use flate2::read::GzDecoder;
     use kubewright_apimachinery::clock::Clock;
     use parking_lot::Mutex;
 
@@ -162,8 +189,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/audit.log");
         let clock = Arc::new(SetClock(Mutex::new("2026-01-31T12:00:00Z".parse().unwrap())));
-        let rotation = Rotation { max_size: 10, max_backups: 2, max_age: 1 };
-        let open = || RotatingFile::open(&path, rotation, clock.clone()).unwrap();
+        let mut rotation = Rotation { max_size: 10, max_backups: 2, max_age: 1, compresses: false };
+        let open_with = |rotation| RotatingFile::open(&path, rotation, clock.clone()).unwrap();
+        let open = || open_with(rotation);
         let names = || {
             let entries = fs::read_dir(folder.path().join("logs")).unwrap();
             let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -190,5 +218,17 @@ mod tests {
         clock.advance(SignedDuration::from_mins(24 * 60 - 30));
         drop(open());
         assert_eq!(names(), &expect[1..]);
+
+        rotation.compresses = true;
+        drop(open_with(rotation));
+        let compressed = "audit-2026-01-31T15-00-00.000.log.gz";
+        assert_eq!(names(), [compressed, "audit-old.log", "audit.log"]);
+        let mut text = String::new();
+        let file = File::open(path.with_file_name(compressed)).unwrap();
+        GzDecoder::new(file).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "dddd\neeee\n");
+        clock.advance(SignedDuration::from_hours(1));
+        drop(open_with(rotation));
+        assert_eq!(names(), ["audit-old.log", "audit.log"]);
     }
 }

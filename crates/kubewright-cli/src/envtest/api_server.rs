@@ -29,6 +29,7 @@ const KNOWN: Known = Known {
         ("authentication-token-webhook-cache-ttl", "How long an answer about a token is kept [default: 2m]"),
         ("authentication-token-webhook-config-file", "Kubeconfig with the address of a server that knows tokens"),
         ("authentication-token-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
+        ("audit-log-compress", "Whether renamed files of the audit log are compressed by gzip [default: false]"),
         ("audit-log-maxage", "Days for which renamed files of the audit log are kept [default: 366]"),
         ("audit-log-maxbackup", "Number of renamed files of the audit log to keep [default: 100]"),
         ("audit-log-maxsize", "Size in megabytes at which the audit log is renamed [default: 100]"),
