@@ -45,8 +45,8 @@ pub(crate) struct Authenticator {
 
 /// Identifies the users of bearer tokens that the server doesn't know.
 pub trait TokenReviewer: Debug + Send + Sync + 'static {
-    /// Returns the user of a token, and the audiences for which it is valid, of which none stand for this server; `None`
-    /// if the token is unknown. The request waits in its task until this returns.
+    /// Returns the user of a token, and the audiences for which it is valid, of which none stand for this server;
+    /// `None` if the token is unknown. The request waits in its task until this returns.
     ///
     /// # Errors
     /// If the token is refused with a reason, or if there is no answer.

@@ -203,8 +203,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets how requests are authorized; see [`ApiServerBuilder::authorization_modes`]. Defaults to nodes by their pods,
-    /// then roles, as with kubeadm.
+    /// Sets how requests are authorized; see [`ApiServerBuilder::authorization_modes`]. Defaults to nodes by their
+    /// pods, then roles, as with kubeadm.
     pub fn authorization_modes(mut self, modes: impl IntoIterator<Item = AuthorizationMode>) -> Self {
         self.authorization_modes = Some(modes.into_iter().collect());
         self
