@@ -25,7 +25,7 @@ use crate::{
     admission::Admission,
     aggregation::Aggregation,
     audit::AuditLog,
-    auth::{Authenticator, Authorization, Issuer, UserInfo},
+    auth::{Authenticator, Authorization, Issuer, TokenReviewer, UserInfo},
     body::BoxError,
     certificate_authority::CertificateAuthority,
     compaction::Compaction,
@@ -38,7 +38,7 @@ use crate::{
     meta,
     openapi::OpenApi,
     plugins::{AdmissionPlugin, Plugins},
-    rbac::AlwaysAllow,
+    rbac::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Reviewed, Step},
     registry::{
         Registry, Resource,
         builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},
@@ -77,8 +77,9 @@ pub struct ApiServerBuilder {
     durability: Durability,
     service_account_admission: bool,
     refuses_anonymous: bool,
-    always_allow: bool,
-    node_authorization: bool,
+    authorization_modes: Option<Vec<AuthorizationMode>>,
+    static_tokens: Vec<(String, UserInfo)>,
+    token_reviewer: Option<Arc<dyn TokenReviewer>>,
     node_restriction: bool,
     plugins: Plugins,
     audit_log: Option<Arc<AuditLog>>,
@@ -233,18 +234,24 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Allows all requests, as `--authorization-mode=AlwaysAllow`. As in Kubernetes, requests without credentials are
-    /// refused then. Defaults to false.
-    pub fn always_allow(mut self, enabled: bool) -> Self {
-        self.always_allow = enabled;
+    /// Sets the modes of authorization, of which the first that allows a request decides, as `--authorization-mode`.
+    /// Users in `system:masters` are always allowed everything. Defaults to [`AuthorizationMode::Rbac`].
+    pub fn authorization_modes(mut self, modes: impl IntoIterator<Item = AuthorizationMode>) -> Self {
+        self.authorization_modes = Some(modes.into_iter().collect());
         self
     }
 
-    /// Authorizes nodes by the pods that run on them, before the roles, as `--authorization-mode=Node,RBAC`: a user
-    /// `system:node:NAME` in the group `system:nodes` may read the objects that its pods refer to, and write to itself
-    /// and its pods (<https://kubernetes.io/docs/reference/access-authn-authz/node/>). Defaults to false.
-    pub fn node_authorization(mut self, enabled: bool) -> Self {
-        self.node_authorization = enabled;
+    /// Adds a user who is identified by a bearer token, as `--token-auth-file`. Like all users with credentials, it
+    /// gets the group `system:authenticated`. The last user with the same token counts.
+    pub fn static_token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
+        self.static_tokens.push((token.into(), user));
+        self
+    }
+
+    /// Asks another program about bearer tokens that the server doesn't know, as
+    /// `--authentication-token-webhook-config-file`. Defaults to none.
+    pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        self.token_reviewer = Some(reviewer);
         self
     }
 
@@ -367,13 +374,10 @@ impl ApiServerBuilder {
         if self.service_account_admission {
             indexes.accounts.enable(random.clone());
         }
-        if self.always_allow {
-            indexes.authorizer.extend(Arc::new(AlwaysAllow));
-        } else if self.node_authorization {
-            let references = indexes.references.clone();
-            references.enable();
-            indexes.authorizer.extend(Arc::new(builtin::NodeAuthorizer { references, store: store.clone() }));
-        }
+        let modes = self.authorization_modes.unwrap_or_else(|| vec![AuthorizationMode::Rbac]);
+        let always_allows = modes.iter().any(|mode| matches!(mode, AuthorizationMode::AlwaysAllow));
+        let steps = modes.into_iter().map(|mode| authorization_step(mode, &indexes, &store));
+        indexes.authorizer.set_steps(steps.collect());
         let node_restriction = self
             .node_restriction
             .then(|| builtin::NodeRestriction { store: store.clone(), authorizer: indexes.authorizer.clone() });
@@ -396,13 +400,18 @@ impl ApiServerBuilder {
         let aggregation =
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
         let certificate_authority = Arc::new(self.certificate_authority);
+        let authenticator = Authenticator::new(self.issuer, store.clone(), clock.clone())
+            .allow_anonymous(!self.refuses_anonymous && !always_allows)
+            .ask(self.token_reviewer);
+        for (token, user) in self.static_tokens {
+            authenticator.add_token(&token, user.authenticated());
+        }
         let state = State {
             registry,
             aggregation,
             kubelets: Arc::new(Kubelets::new(self.node, certificate_authority.clone())),
             credentials: self.credentials,
-            authenticator: Authenticator::new(self.issuer, store.clone(), clock.clone())
-                .allow_anonymous(!self.refuses_anonymous && !self.always_allow),
+            authenticator,
             authorization: Authorization::new(indexes.authorizer),
             certificate_authority,
             node_restriction,
@@ -578,6 +587,22 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         request.extensions_mut().insert(self.user.clone());
         self.server.call(request)
+    }
+}
+
+/// Returns the authorizer of a mode.
+fn authorization_step(mode: AuthorizationMode, indexes: &builtin::Indexes, store: &Arc<Store>) -> Step {
+    match mode {
+        AuthorizationMode::Rbac => Step::Roles,
+        AuthorizationMode::Node => {
+            let references = indexes.references.clone();
+            references.enable();
+            Step::Extension(Arc::new(builtin::NodeAuthorizer { references, store: store.clone() }))
+        }
+        AuthorizationMode::Abac(policies) => Step::Extension(Arc::new(policies)),
+        AuthorizationMode::Webhook(reviewer) => Step::Extension(Arc::new(Reviewed(reviewer))),
+        AuthorizationMode::AlwaysAllow => Step::Extension(Arc::new(AlwaysAllow)),
+        AuthorizationMode::AlwaysDeny => Step::Extension(Arc::new(AlwaysDeny)),
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
-    audit::AuditOptions,
+    audit::{self, AuditOptions, OpenLog},
     images::ImageOptions,
     kubeconfig::{ContextNames, KubeconfigFile, MergedContext, rename, user_kubeconfig},
     shell::Shell,
@@ -154,6 +154,7 @@ fn context_name(text: &str) -> Result<String, String> {
 /// A running cluster that serves its API.
 pub(crate) struct Running {
     cluster: Cluster,
+    audit: Option<audit::Sending>,
     // Declared before the file to which it refers, and so dropped before it.
     merged: Option<MergedContext>,
     kubeconfig: KubeconfigFile,
@@ -202,9 +203,9 @@ impl ClusterOptions {
         let builder = builder.images(self.images.table()?);
         let builder = builder.controllers(self.controllers.clone());
         let builder = if self.api_only { builder.api_only() } else { builder };
-        let builder = match self.audit.open()? {
-            Some(log) => builder.audit_log(log),
-            None => builder,
+        let (builder, audit) = match self.audit.open(clock).await? {
+            Some(OpenLog { log, sending }) => (builder.audit_log(log), sending),
+            None => (builder, None),
         };
         let durability = if self.fsync { Durability::Machine } else { Durability::Process };
         let builder = match &self.data_dir {
@@ -223,7 +224,7 @@ impl ClusterOptions {
         let (address, namespace) = (listening.address(), self.namespace.clone());
         let has_node = !self.api_only && pods != Pods::None;
         let has_accounts = !self.api_only && self.controllers.contains("serviceaccount-controller");
-        Ok(Running { cluster, merged, kubeconfig, address, namespace, has_node, has_accounts })
+        Ok(Running { cluster, audit, merged, kubeconfig, address, namespace, has_node, has_accounts })
     }
 
     /// Returns an error if the network of this machine can't have the addresses that are asked for.
@@ -347,6 +348,9 @@ impl Running {
         }
         drop(self.kubeconfig);
         self.cluster.shutdown().await;
+        if let Some(sending) = self.audit {
+            sending.finish().await;
+        }
     }
 }
 

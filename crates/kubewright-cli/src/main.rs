@@ -23,6 +23,7 @@ mod remote;
 mod render;
 mod scorecard;
 mod shell;
+mod webhook;
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -63,8 +63,9 @@ pub mod testing;
 
 pub use kubewright_apimachinery::cidr::Cidr;
 pub use kubewright_apiserver::{
-    AdmissionPlugin, AuditLog, AuditPolicy, AuditPolicyError, Checkpoint, DataDirError, Durability, ListenError,
-    ListenOptions, ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError,
+    AbacPolicies, AbacPolicyError, AccessReview, AccessReviewer, AdmissionPlugin, Attributes, AuditLog, AuditPolicy,
+    AuditPolicyError, AuditSink, AuthorizationMode, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
+    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError, TokenReviewer, UserInfo,
 };
 
 pub use self::{

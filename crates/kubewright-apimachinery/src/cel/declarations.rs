@@ -8,6 +8,10 @@ use super::{
     program::{self, Typed},
 };
 
+/// The variable that checks permissions, and that of the check for the resource of the request, whose name has a dot.
+const AUTHORIZER: &str = "authorizer";
+const REQUEST_RESOURCE: &str = "authorizer.requestResource";
+
 /// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be
 /// of any kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
 /// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
@@ -26,7 +30,8 @@ impl PolicyDeclarations {
             .with("oldObject", Type::Dyn)
             .with("namespaceObject", NAMESPACE.clone())
             .with("request", REQUEST.clone())
-            .with("authorizer", Type::Unknown);
+            .with(AUTHORIZER, Type::Opaque("kubernetes.authorization.Authorizer"))
+            .with(REQUEST_RESOURCE, Type::Opaque("kubernetes.authorization.ResourceCheck"));
         Self { environment, variables: None }
     }
 
@@ -52,7 +57,7 @@ impl PolicyDeclarations {
     #[must_use]
     pub fn without_authorizer(&self) -> Self {
         let mut declarations = self.clone();
-        declarations.environment.variables.retain(|(name, _)| *name != "authorizer");
+        declarations.environment.variables.retain(|(name, _)| ![AUTHORIZER, REQUEST_RESOURCE].contains(name));
         declarations
     }
 

@@ -289,7 +289,7 @@ impl AuditContext {
             annotations: &collected.annotations,
         };
         match serde_json::to_vec(&event) {
-            Ok(line) => record.log.write(line),
+            Ok(event) => record.log.write(&event),
             Err(error) => tracing::error!(%error, "an event couldn't be encoded for the audit log"),
         }
     }

@@ -1,6 +1,11 @@
 //! Authentication: determines the user of a request from its credentials.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    sync::Arc,
+};
 
 use http::{HeaderMap, header, request::Parts};
 use jiff::Timestamp;
@@ -35,6 +40,17 @@ pub(crate) struct Authenticator {
     store: Arc<Store>,
     clock: SharedClock,
     allows_anonymous: bool,
+    reviewer: Option<Arc<dyn TokenReviewer>>,
+}
+
+/// Identifies the users of bearer tokens that the server doesn't know.
+pub trait TokenReviewer: Debug + Send + Sync + 'static {
+    /// Returns the user of a token, and the audiences for which it is valid, of which none stand for this server;
+    /// `None` if the token is unknown. The request waits in its task until this returns.
+    ///
+    /// # Errors
+    /// If the token is refused with a reason, or if there is no answer.
+    fn review(&self, token: &str, audiences: &[String]) -> Result<Option<(UserInfo, Vec<String>)>, String>;
 }
 
 /// Marks a request whose client certificate is invalid, in its extensions. It is an invalid credential,
@@ -61,12 +77,17 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// Creates an authenticator without static tokens. It looks up service accounts in `store`.
     pub(crate) fn new(issuer: Issuer, store: Arc<Store>, clock: SharedClock) -> Self {
-        Self { static_tokens: RwLock::default(), issuer, store, clock, allows_anonymous: true }
+        Self { static_tokens: RwLock::default(), issuer, store, clock, allows_anonymous: true, reviewer: None }
     }
 
     /// Sets whether requests without credentials are those of `system:anonymous`, or refused.
     pub(crate) fn allow_anonymous(self, allows_anonymous: bool) -> Self {
         Self { allows_anonymous, ..self }
+    }
+
+    /// Asks a reviewer about unknown tokens.
+    pub(crate) fn ask(self, reviewer: Option<Arc<dyn TokenReviewer>>) -> Self {
+        Self { reviewer, ..self }
     }
 
     /// Adds a static bearer token for a user.
@@ -109,8 +130,25 @@ impl Authenticator {
         let own = self.issuer.audiences();
         let audiences = if audiences.is_empty() { own } else { audiences };
         if let Some(user) = self.static_tokens.read().get(&digest(token)) {
-            return Ok(Identified { user: user.clone(), audiences: audiences.to_vec(), secret: None });
+            let audiences: Vec<_> = audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
+            if !audiences.is_empty() {
+                return Ok(Identified { user: user.clone(), audiences, secret: None });
+            }
         }
+        let known = self.authenticate_account(token, audiences, own);
+        match (known, &self.reviewer) {
+            (Err(refused), Some(reviewer)) => review(&**reviewer, token, audiences, own, refused),
+            (known, _) => known,
+        }
+    }
+
+    /// Returns the user of a token of a service account.
+    fn authenticate_account(
+        &self,
+        token: &str,
+        audiences: &[String],
+        own: &[String],
+    ) -> Result<Identified, TokenError> {
         let now = self.clock.now();
         let claims = self.issuer.verify(token)?;
         let lookup = |storage: &str, namespace: &str, name: &str| self.lookup(storage, namespace, name);
@@ -168,6 +206,26 @@ impl Authenticator {
 
     fn lookup(&self, storage: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.store.get(storage, &Key::new(namespace, name)).map(|stored| stored.value())
+    }
+}
+
+/// Asks a reviewer about a token that was refused.
+fn review(
+    reviewer: &dyn TokenReviewer,
+    token: &str,
+    audiences: &[String],
+    own: &[String],
+    refused: TokenError,
+) -> Result<Identified, TokenError> {
+    let Some((user, valid)) = reviewer.review(token, audiences).map_err(TokenError::Reviewed)? else {
+        return Err(refused);
+    };
+    let valid = if valid.is_empty() { own } else { &valid };
+    let audiences: Vec<_> = audiences.iter().filter(|audience| valid.contains(audience)).cloned().collect();
+    if audiences.is_empty() {
+        Err(refused)
+    } else {
+        Ok(Identified { user: user.authenticated(), audiences, secret: None })
     }
 }
 

@@ -28,8 +28,7 @@ impl Authorization {
     /// # Errors
     /// Returns 403 with Kubernetes' message.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
-        let Decision { allowed, reason } = self.decide(user, attributes);
-        if allowed { Ok(()) } else { Err(attributes.forbidden(user, &reason)) }
+        self.decide(user, attributes).require(user, attributes)
     }
 
     /// Decides about a request, and records it.

@@ -15,7 +15,7 @@ pub(crate) mod service_account;
 pub(crate) mod token;
 pub(crate) mod user;
 
-pub use self::{attributes::Attributes, requester::Requester, user::UserInfo};
+pub use self::{attributes::Attributes, authenticator::TokenReviewer, requester::Requester, user::UserInfo};
 pub(crate) use self::{
     authenticator::{Authenticator, Identified, InvalidCertificate},
     authorization::Authorization,

@@ -61,6 +61,15 @@ impl UserInfo {
         Self { skips_admission: true, ..self }
     }
 
+    /// Adds the group of all users with valid credentials, unless the user is in it or has none.
+    pub(crate) fn authenticated(mut self) -> Self {
+        let is_in = self.groups.iter().any(|group| [AUTHENTICATED, UNAUTHENTICATED].contains(&group.as_str()));
+        if self.name != ANONYMOUS && !is_in {
+            self.groups.push(AUTHENTICATED.into());
+        }
+        self
+    }
+
     /// Returns the user of requests without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, [UNAUTHENTICATED])

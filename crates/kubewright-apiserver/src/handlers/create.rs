@@ -139,6 +139,7 @@ async fn insert_named(
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
     let version = meta::text(&object, "resourceVersion").to_owned();
+    let asked = dry_run.then(|| object.clone());
     let object = call.prepare_create(object).await?;
     let object = match review {
         Some(review) => {
@@ -159,8 +160,9 @@ async fn insert_named(
         }
         status
     };
-    if dry_run {
+    if let Some(asked) = asked {
         call.charge(None, &object)?;
+        resource.strategy.pretend(&asked, &mut object);
         return match call.state.store.get(&resource.storage, &key) {
             Some(present) => Err(taken(&present.value())),
             None => {

@@ -55,9 +55,7 @@ pub(super) fn filter(
         let decide = |one: &Attributes| state.authorization.decide(&user, one);
         let decision = kubelet.map_or_else(|| decide(&attributes), |path| path.decide(&attributes, decide));
         exchange.audit().decide(decision.allowed, &decision.reason);
-        if !decision.allowed {
-            return Err(attributes.forbidden(&user, &decision.reason));
-        }
+        decision.require(&user, &attributes)?;
     }
     Ok(user)
 }

@@ -29,7 +29,7 @@ pub(crate) fn prefix_path<B>(request: &mut Request<B>, prefix: &str) {
 impl KubeletPath {
     /// Decides about a request with the attributes of one to the proxy.
     pub(super) fn decide(&self, of_proxy: &Attributes, decide: impl Fn(&Attributes) -> Decision) -> Decision {
-        let mut decision = Decision { allowed: false, reason: String::new() };
+        let mut decision = Decision::default();
         for attributes in self.attributes(of_proxy) {
             if !decision.allowed {
                 decision = decide(&attributes);

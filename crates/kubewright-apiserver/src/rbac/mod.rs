@@ -3,6 +3,8 @@
 //! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index of
 //! which each request uses one consistent state. This module doesn't know the objects from which the rules come.
 
+mod abac;
+mod modes;
 mod rule;
 
 use std::{
@@ -11,10 +13,17 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use kubewright_apimachinery::status::Status;
 use parking_lot::RwLock;
 
-use self::rule::ALL;
-pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
+pub use self::{
+    abac::{AbacPolicies, AbacPolicyError},
+    modes::{AccessReview, AccessReviewer, AuthorizationMode},
+};
+pub(crate) use self::{
+    modes::{AlwaysAllow, AlwaysDeny, Reviewed},
+    rule::{PolicyRule, quoted, uncovered},
+};
 use crate::{
     auth::{attributes::Attributes, user::UserInfo},
     sorted_map::SortedMap,
@@ -41,10 +50,38 @@ pub(crate) struct Binding {
 }
 
 /// The decision about a request, and its reason, which may be empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) allowed: bool,
+    /// Whether no other authorizer may allow the request.
+    pub(crate) denied: bool,
     pub(crate) reason: String,
+    /// Why an authorizer couldn't decide; often empty.
+    pub(crate) error: String,
+}
+
+impl Decision {
+    /// Returns the decision that a request is allowed.
+    pub(crate) fn allow(reason: impl Into<String>) -> Self {
+        Self { allowed: true, reason: reason.into(), ..Self::default() }
+    }
+
+    /// Returns whether the request of a user is allowed.
+    ///
+    /// # Errors
+    /// Returns 403 with Kubernetes' message, or 500 if an authorizer couldn't decide.
+    pub(crate) fn require(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
+        match self.error.as_str() {
+            _ if self.allowed => Ok(()),
+            "" => Err(attributes.forbidden(user, &self.reason)),
+            error => Err(Status::internal(error)),
+        }
+    }
+
+    /// Returns the decision of an authorizer that doesn't allow a request, which others may.
+    pub(crate) fn no_opinion(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), ..Self::default() }
+    }
 }
 
 /// All rules that apply to a user in a namespace.
@@ -55,37 +92,29 @@ pub(crate) struct EffectiveRules {
     pub(crate) errors: Vec<String>,
 }
 
-/// An authorizer that is asked before the roles. What it doesn't allow, roles may allow.
+/// An authorizer beside the roles. What it doesn't allow, others may allow.
 pub(crate) trait Extension: Debug + Send + Sync {
     /// Decides whether a user is allowed to make a request.
     fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision;
 
-    /// Returns the rules of a user that come from this authorizer, or an error if they can't be listed.
-    fn rules(&self, user: &UserInfo) -> EffectiveRules;
+    /// Returns the rules of a user in a namespace that come from this authorizer, or an error if they can't be listed.
+    fn rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules;
 }
 
-/// The authorizer of the mode `AlwaysAllow`.
+/// One of the authorizers that are asked about a request.
 #[derive(Debug)]
-pub(crate) struct AlwaysAllow;
-
-impl Extension for AlwaysAllow {
-    fn authorize(&self, _user: &UserInfo, _attributes: &Attributes) -> Decision {
-        Decision { allowed: true, reason: String::new() }
-    }
-
-    fn rules(&self, _user: &UserInfo) -> EffectiveRules {
-        let all = || vec![ALL.to_owned()];
-        let objects = PolicyRule { verbs: all(), groups: all(), resources: all(), ..PolicyRule::default() };
-        let paths = PolicyRule { verbs: all(), paths: all(), ..PolicyRule::default() };
-        EffectiveRules { rules: vec![objects, paths], errors: Vec::new() }
-    }
+pub(crate) enum Step {
+    /// Roles and bindings.
+    Roles,
+    /// Another one.
+    Extension(Arc<dyn Extension>),
 }
 
-/// Authorizes requests by all roles and bindings.
+/// Authorizes requests: by roles and bindings, and by other authorizers, in an order.
 #[derive(Debug, Default)]
 pub(crate) struct Authorizer {
     index: RwLock<Arc<Index>>,
-    extension: OnceLock<Arc<dyn Extension>>,
+    steps: OnceLock<Vec<Step>>,
 }
 
 /// Names of bindings.
@@ -100,9 +129,14 @@ struct Index {
 }
 
 impl Authorizer {
-    /// Asks another authorizer before the roles from now on, if none is asked yet.
-    pub(crate) fn extend(&self, extension: Arc<dyn Extension>) {
-        self.extension.get_or_init(|| extension);
+    /// Sets the authorizers that are asked from now on, of which the first that allows a request decides. Can be set
+    /// once; by default, roles decide.
+    pub(crate) fn set_steps(&self, steps: Vec<Step>) {
+        self.steps.get_or_init(|| steps);
+    }
+
+    fn steps(&self) -> &[Step] {
+        self.steps.get().map_or(&[Step::Roles], Vec::as_slice)
     }
 
     /// Sets the rules of a role. `None` removes the role.
@@ -133,19 +167,24 @@ impl Authorizer {
     /// Decides whether a user is allowed to make a request.
     pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         if user.is_unrestricted() {
-            return Decision { allowed: true, reason: String::new() };
+            return Decision::allow("");
         }
-        let Some(extension) = self.extension.get() else { return self.authorize_by_roles(user, attributes) };
-        let decision = extension.authorize(user, attributes);
-        if decision.allowed {
-            return decision;
+        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
+        for step in self.steps() {
+            let decision = match step {
+                Step::Roles => self.authorize_by_roles(user, attributes),
+                Step::Extension(extension) => extension.authorize(user, attributes),
+            };
+            if decision.allowed {
+                return decision;
+            }
+            reasons.extend(Some(decision.reason).filter(|reason| !reason.is_empty()));
+            errors.extend(Some(decision.error).filter(|error| !error.is_empty()));
+            if decision.denied {
+                return Decision { denied: true, ..undecided(&reasons, &errors) };
+            }
         }
-        let mut by_roles = self.authorize_by_roles(user, attributes);
-        if !by_roles.allowed && !decision.reason.is_empty() {
-            let reasons = [decision.reason, by_roles.reason];
-            by_roles.reason = reasons.into_iter().filter(|reason| !reason.is_empty()).collect::<Vec<_>>().join("\n");
-        }
-        by_roles
+        undecided(&reasons, &errors)
     }
 
     fn authorize_by_roles(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
@@ -155,7 +194,7 @@ impl Authorizer {
             match index.roles.get(&binding.role) {
                 Some(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
                     let reason = format!("RBAC: allowed by {} to {subject}", binding.description);
-                    return Decision { allowed: true, reason };
+                    return Decision::allow(reason);
                 }
                 Some(_) => {}
                 None => {
@@ -169,21 +208,44 @@ impl Authorizer {
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        Decision { allowed: false, reason }
+        Decision::no_opinion(reason)
     }
 
-    /// Returns the rules bound to a user in a namespace, or in the whole cluster if it is empty.
+    /// Returns the rules of a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
-        let index = self.index.read().clone();
-        let mut effective = self.extension.get().map(|extension| extension.rules(user)).unwrap_or_default();
-        for (binding, _) in index.bindings_of(user, namespace) {
-            match index.roles.get(&binding.role) {
-                Some(rules) => effective.rules.extend(rules.iter().cloned()),
-                None => effective.errors.push(role_not_found(&binding.role)),
-            }
+        let mut effective = EffectiveRules::default();
+        for step in self.steps() {
+            let EffectiveRules { rules, errors } = match step {
+                Step::Roles => self.rules_of_roles(user, namespace),
+                Step::Extension(extension) => extension.rules(user, namespace),
+            };
+            effective.rules.extend(rules);
+            effective.errors.extend(errors);
         }
         effective
     }
+
+    fn rules_of_roles(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
+        let index = self.index.read().clone();
+        let mut bound = EffectiveRules::default();
+        for (binding, _) in index.bindings_of(user, namespace) {
+            match index.roles.get(&binding.role) {
+                Some(rules) => bound.rules.extend(rules.iter().cloned()),
+                None => bound.errors.push(role_not_found(&binding.role)),
+            }
+        }
+        bound
+    }
+}
+
+/// Returns the decision that no authorizer allows a request.
+fn undecided(reasons: &[String], errors: &[String]) -> Decision {
+    let error = match errors {
+        [one] => one.clone(),
+        [] => String::new(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
 }
 
 fn role_not_found((namespace, name): &RoleKey) -> String {

@@ -156,7 +156,7 @@ pub(crate) fn quoted(list: &[String]) -> String {
     format!("[{}]", items.join(" "))
 }
 
-fn covers_path(rule: &str, path: &str) -> bool {
+pub(super) fn covers_path(rule: &str, path: &str) -> bool {
     rule == ALL || rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 

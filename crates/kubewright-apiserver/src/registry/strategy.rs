@@ -57,6 +57,10 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Sets the fields that the server determines at creation.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Replaces what [`prepare_create`](Self::prepare_create) has allocated by what a dry run shows. `asked` is the
+    /// object before that.
+    fn pretend(&self, _asked: &Value, _new: &mut Value) {}
+
     /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
 

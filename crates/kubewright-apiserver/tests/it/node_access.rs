@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kubewright_apiserver::{ApiServer, UserInfo};
+use kubewright_apiserver::{ApiServer, AuthorizationMode, UserInfo};
 use serde_json::{Value, json};
 
 use crate::raw::{send, send_as};
@@ -11,7 +11,11 @@ use crate::raw::{send, send_as};
 const RECORDED: &str = include_str!("../data/node-access.json");
 
 fn restricted() -> ApiServer {
-    ApiServer::builder().service_account_admission(true).node_authorization(true).node_restriction(true).build()
+    ApiServer::builder()
+        .service_account_admission(true)
+        .authorization_modes([AuthorizationMode::Node, AuthorizationMode::Rbac])
+        .node_restriction(true)
+        .build()
 }
 
 /// Sends requests, with the UIDs of objects in place of `{uid:PATH}`.

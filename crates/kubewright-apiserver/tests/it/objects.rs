@@ -21,6 +21,19 @@ fn pod(name: &str) -> Pod {
 }
 
 #[tokio::test]
+async fn a_dry_run_allocates_nothing() {
+    let (api, _) = start();
+    let service = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}).to_string();
+    let path = "POST /api/v1/namespaces/default/services";
+    let shown = send(&api, &format!("{path}?dryRun=All"), &[], service.clone()).await.expect_code(201).json();
+    assert_eq!(shown["spec"]["clusterIP"], "127.96.0.0");
+    assert_eq!(shown["spec"]["ports"][0]["nodePort"], 32769);
+    let created = send(&api, path, &[], service).await.expect_code(201).json();
+    assert_ne!(created["spec"]["clusterIP"], "127.96.0.0");
+    assert!(created["spec"]["ports"][0]["nodePort"].as_u64().unwrap() < 32768);
+}
+
+#[tokio::test]
 async fn objects_are_created_updated_and_deleted() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);

@@ -1,5 +1,7 @@
 //! Role-based access control.
 
+use std::sync::Arc;
+
 use http::Request;
 use http_body_util::Full;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -7,7 +9,9 @@ use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use kubewright_apiserver::{ApiServer, UserInfo};
+use kubewright_apiserver::{
+    AbacPolicies, AccessReview, AccessReviewer, ApiServer, Attributes, AuthorizationMode, TokenReviewer, UserInfo,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -61,7 +65,7 @@ async fn everything_can_be_allowed_to_users_with_credentials() {
     let without_credentials = async |api: &ApiServer| {
         api.handle(Request::get("/version").body(Full::from("")).unwrap()).await.status().as_u16()
     };
-    let api = ApiServer::builder().always_allow(true).build();
+    let api = ApiServer::builder().authorization_modes([AuthorizationMode::AlwaysAllow]).build();
     send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(200);
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     create_as(&api, &robot(), &format!("{ACCESS}/clusterroles"), role("all", all)).await.expect_code(201);
@@ -75,6 +79,113 @@ async fn everything_can_be_allowed_to_users_with_credentials() {
     assert_eq!(without_credentials(&api).await, 401);
     send_as(&api, &robot(), "GET /api/v1/secrets", &[], "").await.expect_code(403);
     assert_eq!(without_credentials(&ApiServer::builder().build()).await, 200);
+}
+
+#[tokio::test]
+async fn the_first_mode_that_allows_a_request_decides() {
+    let policies = r#"{"user":"system:serviceaccount:default:robot","resource":"secrets","readonly":true}"#;
+    let abac = || AuthorizationMode::Abac(AbacPolicies::from_lines(policies).unwrap());
+    let get = async |api: &ApiServer, resource: &str| {
+        send_as(api, &robot(), &format!("GET /api/v1/namespaces/default/{resource}"), &[], "").await
+    };
+    let api = ApiServer::builder().authorization_modes([abac(), AuthorizationMode::Rbac]).build();
+    get(&api, "secrets").await.expect_code(200);
+    let message = get(&api, "configmaps").await.expect_code(403).json()["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(message.ends_with("in the namespace \"default\": No policy matched."), "{message}");
+    give(&api, "reader", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    get(&api, "configmaps").await.expect_code(200);
+
+    let api = ApiServer::builder().authorization_modes([AuthorizationMode::AlwaysDeny, abac()]).build();
+    get(&api, "secrets").await.expect_code(200);
+    let message = get(&api, "configmaps").await.expect_code(403).json()["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(message.ends_with(": Everything is forbidden.\nNo policy matched."), "{message}");
+    give(&api, "reader", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}])).await;
+    get(&api, "configmaps").await.expect_code(403);
+}
+
+/// Decides by the name of the user, and knows the tokens that begin with `known`.
+#[derive(Debug)]
+struct ByName;
+
+impl AccessReviewer for ByName {
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
+        let reason = format!("{} of {}", attributes.verb, attributes.resource);
+        match user.name.as_str() {
+            "allowed" => Ok(AccessReview { allowed: true, reason, ..AccessReview::default() }),
+            "denied" => Ok(AccessReview { denied: true, reason, ..AccessReview::default() }),
+            "both" => Ok(AccessReview { allowed: true, denied: true, reason }),
+            "failed" => Err("no answer".into()),
+            _ => Ok(AccessReview { reason, ..AccessReview::default() }),
+        }
+    }
+}
+
+impl TokenReviewer for ByName {
+    fn review(&self, token: &str, audiences: &[String]) -> Result<Option<(UserInfo, Vec<String>)>, String> {
+        match token {
+            "known" => Ok(Some((UserInfo::new("allowed", ["g"]), Vec::new()))),
+            "other" => Ok(Some((UserInfo::new("allowed", ["g"]), audiences.to_vec()))),
+            "bad" => Err("it is bad".into()),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_program_decides_about_requests_and_tokens() {
+    let modes = [AuthorizationMode::Webhook(Arc::new(ByName)), AuthorizationMode::AlwaysAllow];
+    let api = ApiServer::builder().authorization_modes(modes).token_reviewer(Arc::new(ByName)).build();
+    for (user, code) in [("allowed", 200), ("denied", 403), ("both", 500), ("failed", 200), ("anyone", 200)] {
+        let user = UserInfo::new(user, ["system:authenticated"]);
+        send_as(&api, &user, "GET /api/v1/secrets", &[], "").await.expect_code(code);
+    }
+    let review = async |path: &str, spec: Value| {
+        let path = format!("/apis/{path}");
+        create_as(&api, &UserInfo::admin(), &path, json!({"spec": spec})).await.expect_code(201).json()["status"]
+            .clone()
+    };
+    let access = async |user: &str| {
+        let spec = json!({"user": user, "resourceAttributes": {"verb": "get", "resource": "pods"}});
+        review("authorization.k8s.io/v1/subjectaccessreviews", spec).await
+    };
+    assert_eq!(access("allowed").await, json!({"allowed": true, "reason": "get of pods"}));
+    assert_eq!(access("denied").await, json!({"allowed": false, "denied": true, "reason": "get of pods"}));
+    let error = "webhook subject access review returned both allow and deny response";
+    let both = json!({"allowed": false, "denied": true, "reason": "get of pods", "evaluationError": error});
+    assert_eq!(access("both").await, both);
+
+    let token = async |token: &str, audiences: Value| {
+        let spec = json!({"token": token, "audiences": audiences});
+        review("authentication.k8s.io/v1/tokenreviews", spec).await
+    };
+    let own = json!(["https://kubernetes.default.svc.cluster.local"]);
+    let user = json!({"username": "allowed", "groups": ["g", "system:authenticated"]});
+    assert_eq!(token("known", json!([])).await, json!({"authenticated": true, "user": user, "audiences": own}));
+    let other = json!(["x"]);
+    assert_eq!(token("other", other.clone()).await, json!({"authenticated": true, "user": user, "audiences": other}));
+    assert_eq!(token("known", json!(["x"])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    assert_eq!(token("unknown", json!([])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    assert_eq!(token("bad", json!([])).await, json!({"user": {}, "error": "[invalid bearer token, it is bad]"}));
+}
+
+#[tokio::test]
+async fn static_tokens_identify_users() {
+    let user = UserInfo::new("ann", ["system:masters"]);
+    let api = ApiServer::builder().static_token("secret", user).build();
+    let review = async |audiences: Value| {
+        let review = json!({"spec": {"token": "secret", "audiences": audiences}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        create_as(&api, &UserInfo::admin(), path, review).await.expect_code(201).json()["status"].clone()
+    };
+    let own = json!(["https://kubernetes.default.svc.cluster.local"]);
+    let user = json!({"username": "ann", "groups": ["system:masters", "system:authenticated"]});
+    assert_eq!(review(json!([])).await, json!({"authenticated": true, "user": user, "audiences": own}));
+    assert_eq!(review(json!(["other"])).await, json!({"user": {}, "error": "invalid bearer token"}));
+    let request = |token: &str| Request::get("/api/v1/secrets").header("authorization", format!("Bearer {token}"));
+    let code = async |token| api.handle(request(token).body(Full::from("")).unwrap()).await.status().as_u16();
+    assert_eq!((code("secret").await, code("other").await), (200, 401));
 }
 
 #[tokio::test]

@@ -4,35 +4,65 @@ use std::{
     fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use clap::Parser as _;
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_cluster::{AdmissionPlugin, Cluster, ClusterBuilder, ListenOptions, ServerCertificate};
+use kubewright_apiserver::VERSION;
+use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    etcd,
+    authorization, etcd, features,
     flags::{Flags, Known},
+    reviewers, tokens,
 };
-use crate::{audit, cluster::Signals, shell::Shell};
+use crate::{audit::AuditOptions, cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "kube-apiserver",
+    all: include_str!("kube-apiserver-flags.txt"),
     used: &[
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
         ("api-audiences", "Audiences of the tokens of service accounts that are for this server [default: the issuer]"),
+        ("authentication-token-webhook-cache-ttl", "How long an answer about a token is kept [default: 2m]"),
+        ("authentication-token-webhook-config-file", "Kubeconfig with the address of a server that knows tokens"),
+        ("authentication-token-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
+        ("audit-log-compress", "Whether renamed files of the audit log are compressed by gzip [default: false]"),
+        ("audit-log-maxage", "Days for which renamed files of the audit log are kept [default: 366]"),
+        ("audit-log-maxbackup", "Number of renamed files of the audit log to keep [default: 100]"),
+        ("audit-log-maxsize", "Size in megabytes at which the audit log is renamed [default: 100]"),
         ("audit-log-path", "File to append the audit log to; - is standard output"),
         ("audit-policy-file", "Policy that selects what is logged; without one, nothing is"),
-        ("authorization-mode", "Authorization: RBAC, Node,RBAC, or AlwaysAllow [default: RBAC]"),
+        ("audit-webhook-batch-buffer-size", "Number of events that can wait to be sent [default: 10000]"),
+        ("audit-webhook-batch-max-size", "Number of events that are sent at once [default: 400]"),
+        ("audit-webhook-batch-max-wait", "Longest time for which an event waits for others [default: 30s]"),
+        ("audit-webhook-config-file", "Kubeconfig with the address of a server that events are sent to"),
+        ("audit-webhook-initial-backoff", "Pause after the first attempt that fails [default: 10s]"),
+        ("audit-webhook-mode", "When events are sent: batch or blocking [default: batch]"),
+        (
+            "authorization-mode",
+            "Authorizers in their order: RBAC, Node, ABAC, Webhook, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
+        ),
+        ("authorization-policy-file", "Policies of ABAC, one object of JSON a line"),
+        ("authorization-webhook-cache-authorized-ttl", "How long a request stays allowed [default: 5m]"),
+        ("authorization-webhook-cache-unauthorized-ttl", "How long a request stays forbidden [default: 30s]"),
+        ("authorization-webhook-config-file", "Kubeconfig with the address of the server of Webhook"),
+        ("authorization-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
         ("bind-address", "Loopback address to serve on [default: 127.0.0.1]"),
         ("cert-dir", "Directory of apiserver.crt and apiserver.key; generated if they aren't there"),
         ("client-ca-file", "Authorities of clients: the common name is the user, the organizations are the groups"),
         ("disable-admission-plugins", "Plugins to leave out: ServiceAccount, Priority and others"),
         ("enable-admission-plugins", "Plugins to add, of which NodeRestriction isn't on by default"),
+        ("etcd-prefix", "Part of the directory of etcd that keeps the objects [default: /registry]"),
         (
             "etcd-servers",
             "Address of the etcd of kubewright envtest, whose directory keeps the objects; otherwise memory",
         ),
+        ("feature-gates", "Features of Kubernetes, which can't be changed"),
+        ("runtime-config", "Served versions, which can't be changed"),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
         (
@@ -42,14 +72,30 @@ const KNOWN: Known = Known {
         ("service-account-signing-key-file", "Key that signs the tokens: ECDSA on P-256, or RSA"),
         ("tls-cert-file", "Certificate of the server [default: apiserver.crt in --cert-dir]"),
         ("tls-private-key-file", "Key of the server [default: apiserver.key in --cert-dir]"),
+        ("token-auth-file", "Bearer tokens of users: token,name,uid,\"group,group\" a line"),
     ],
     accepted: &[
         "advertise-address",
         "allow-privileged",
         "audit-log-format",
         "audit-log-mode",
+        "contention-profiling",
+        "delete-collection-workers",
+        "log-flush-frequency",
+        "logging-format",
+        "profiling",
         "service-account-key-file",
+        "storage-media-type",
         "v",
+        "vmodule",
+        "watch-cache",
+        "watch-cache-sizes",
+    ],
+    refused: &[
+        ("admission-control-config-file", "admission plugins have their defaults"),
+        ("authentication-config", "users can have certificates and the tokens of --token-auth-file"),
+        ("authorization-config", "use --authorization-mode"),
+        ("oidc-issuer-url", "users can have the tokens of --token-auth-file"),
     ],
 };
 
@@ -60,25 +106,39 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         shell.result(KNOWN.help().trim_end());
         return Ok(());
     }
-    for name in KNOWN.unknown(&flags) {
+    if flags.last("version").is_some() {
+        shell.result(&format!("Kubernetes {VERSION}"));
+        return Ok(());
+    }
+    for name in KNOWN.unused(&flags) {
         shell.warning(&format!("--{name} has no effect"));
     }
-    let modes = flags.list("authorization-mode");
-    let always_allow = modes.contains(&"AlwaysAllow");
-    if !modes.is_empty() && !modes.contains(&"RBAC") && !always_allow {
-        bail!("--authorization-mode={} is not supported: use RBAC, Node,RBAC or AlwaysAllow", modes.join(","));
+    let plugins = features::plugins(&flags)?;
+    for unmet in features::feature_gates(&flags)?.iter().chain(&plugins.unmet).chain(&unmet_values(&flags)) {
+        shell.warning(unmet);
     }
     let mut signals = Signals::listen()?;
-    let has_accounts = !flags.list("disable-admission-plugins").contains(&"ServiceAccount");
     let mut builder = Cluster::builder()
-        .clock(clock)
+        .clock(clock.clone())
         .api_only()
-        .service_account_admission(has_accounts)
-        .anonymous_auth(flags.last("anonymous-auth") != Some("false"))
-        .always_allow(always_allow)
-        .node_authorization(modes.contains(&"Node"))
-        .node_restriction(is_enabled(&flags, "NodeRestriction"));
-    builder = without_plugins(builder, &flags, shell);
+        .service_account_admission(plugins.service_account)
+        .anonymous_auth(
+            features::boolean(flags.last("anonymous-auth").unwrap_or("true")).context("read --anonymous-auth")?,
+        )
+        .authorization_modes(authorization::modes(&flags, &clock).await?)
+        .node_restriction(plugins.node_restriction);
+    if let Some(reviewer) = reviewers::tokens(&flags, &clock).await? {
+        builder = builder.token_reviewer(Arc::new(reviewer));
+    }
+    if let Some(path) = flags.last("token-auth-file") {
+        let warn = |what: String| shell.warning(&format!("{path}: {what}"));
+        for (token, user) in tokens::parse(&read(path)?, warn).with_context(|| format!("use {path}"))? {
+            builder = builder.static_token(token, user);
+        }
+    }
+    for plugin in plugins.off {
+        builder = builder.without_admission_plugin(plugin);
+    }
     if let Some(issuer) = flags.list("service-account-issuer").first() {
         builder = builder.service_account_issuer(*issuer);
     }
@@ -95,40 +155,69 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     }
     if let Some(url) = flags.list("etcd-servers").first() {
         match etcd::directory(url).await {
-            Ok(directory) => builder = builder.data_dir(Path::new(&directory).join("kubewright")),
+            Ok(directory) => builder = builder.data_dir(Path::new(&directory).join(data_directory(&flags))),
             Err(error) => {
                 shell.warning(&format!("objects end with this program, since {url} can't keep them: {error:#}"))
             }
         }
     }
-    if let (Some(path), Some(policy)) = (flags.last("audit-log-path"), flags.last("audit-policy-file")) {
-        builder = builder.audit_log(audit::open(Path::new(path), audit::read_policy(Path::new(policy))?)?);
+    let audit = audit_options(&flags)?;
+    let mut sending = None;
+    // Without a policy, nothing is logged.
+    if audit.is_complete()
+        && let Some(opened) = audit.open(&clock).await?
+    {
+        builder = builder.audit_log(opened.log);
+        sending = opened.sending;
     }
     let options = options(&flags)?;
     let address = options.address;
     let cluster = builder.start().await.context("start the API server")?;
+    for unmet in features::versions(&flags, cluster.api().registry())? {
+        shell.warning(&unmet);
+    }
     cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
     signals.recv().await;
     cluster.shutdown().await;
+    if let Some(sending) = sending {
+        sending.finish().await;
+    }
     Ok(())
 }
 
-/// Turns off the admission plugins that a flag names.
-fn without_plugins(mut builder: ClusterBuilder, flags: &Flags, shell: &Shell) -> ClusterBuilder {
-    for name in flags.list("disable-admission-plugins") {
-        match AdmissionPlugin::from_name(name) {
-            Some(plugin) => builder = builder.without_admission_plugin(plugin),
-            None if name == "ServiceAccount" => {}
-            None => shell.warning(&format!("--disable-admission-plugins={name} has no effect")),
-        }
-    }
-    builder
+/// Returns the values of used flags that have no effect.
+fn unmet_values(flags: &Flags) -> Vec<String> {
+    let always = [("allow-privileged", "true"), ("audit-log-format", "json")];
+    let given = always.iter().filter_map(|&(flag, value)| Some((flag, value, flags.last(flag)?)));
+    let unmet = given.filter(|(_, value, wanted)| wanted != value);
+    let unmet = unmet.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}"));
+    let first = ["service-account-issuer", "service-cluster-ip-range"].into_iter().flat_map(|flag| {
+        let others = flags.list(flag).into_iter().skip(1);
+        others.map(move |value| format!("--{flag}={value} has no effect: only the first value has"))
+    });
+    unmet.chain(first).collect()
 }
 
-/// Returns whether an admission plugin is on that is off by default.
-fn is_enabled(flags: &Flags, plugin: &str) -> bool {
-    let has = |flag| flags.list(flag).contains(&plugin);
-    has("enable-admission-plugins") && !has("disable-admission-plugins")
+/// Returns the name of the directory for the objects, in that of etcd. Servers with different prefixes share an etcd.
+fn data_directory(flags: &Flags) -> String {
+    let prefix = flags.last("etcd-prefix").unwrap_or_default().trim_matches('/');
+    match prefix {
+        "" | "registry" => "kubewright".into(),
+        prefix => format!("kubewright-{}", utf8_percent_encode(prefix, NON_ALPHANUMERIC)),
+    }
+}
+
+/// Returns the flags of the audit log.
+fn audit_options(flags: &Flags) -> Result<AuditOptions> {
+    #[derive(clap::Parser)]
+    #[command(name = "kube-apiserver", no_binary_name = true, args_override_self = true)]
+    struct Parsed {
+        #[command(flatten)]
+        audit: AuditOptions,
+    }
+    let used = KNOWN.used.iter().map(|(name, _)| *name).filter(|name| name.starts_with("audit-"));
+    let given = used.filter_map(|name| Some(format!("--{name}={}", flags.last(name)?)));
+    Ok(Parsed::try_parse_from(given)?.audit)
 }
 
 fn options(flags: &Flags) -> Result<ListenOptions> {
@@ -158,6 +247,6 @@ fn certificate(flags: &Flags) -> Option<(PathBuf, PathBuf)> {
     file("tls-cert-file", "apiserver.crt").zip(file("tls-private-key-file", "apiserver.key"))
 }
 
-fn read(path: impl AsRef<Path>) -> Result<String> {
+pub(super) fn read(path: impl AsRef<Path>) -> Result<String> {
     fs::read_to_string(path.as_ref()).with_context(|| format!("read {}", path.as_ref().display()))
 }

@@ -27,13 +27,17 @@ use crate::{cluster::Signals, shell::Shell};
 
 const KNOWN: Known = Known {
     program: "etcd",
+    all: include_str!("etcd-flags.txt"),
     used: &[
         ("data-dir", "Directory in which kube-apiserver keeps its objects [default: one that ends with this program]"),
         ("listen-client-urls", "Addresses for kube-apiserver and health checks [default: http://localhost:2379]"),
     ],
     accepted: &["advertise-client-urls", "listen-peer-urls", "unsafe-no-fsync"],
+    refused: &[],
 };
 
+/// The version of etcd whose place this program takes.
+const VERSION: &str = "3.6.8";
 /// The path at which the program returns the path of its directory.
 const DIRECTORY: &str = "/kubewright/data-dir";
 /// The longest wait for the path of the directory.
@@ -48,7 +52,11 @@ pub(crate) async fn run(arguments: Vec<String>, shell: &Shell) -> Result<()> {
         shell.result(KNOWN.help().trim_end());
         return Ok(());
     }
-    for name in KNOWN.unknown(&flags) {
+    if flags.last("version").is_some() {
+        shell.result(&format!("etcd Version: {VERSION}"));
+        return Ok(());
+    }
+    for name in KNOWN.unused(&flags) {
         shell.warning(&format!("--{name} has no effect: kube-apiserver stores the objects"));
     }
     let temporary = match flags.last("data-dir") {

@@ -8,10 +8,14 @@ use anyhow::{Result, bail};
 pub(super) struct Known {
     /// The name of the program.
     pub(super) program: &'static str,
+    /// All flags of the program, one a line, with ` switch` behind those that need no value.
+    pub(super) all: &'static str,
     /// The flags with an effect, each with its help.
     pub(super) used: &'static [(&'static str, &'static str)],
     /// The flags without an effect. The program does what they ask for, or what they set doesn't exist.
     pub(super) accepted: &'static [&'static str],
+    /// The flags that are errors, each with what there is instead: they would decide about requests.
+    pub(super) refused: &'static [(&'static str, &'static str)],
 }
 
 impl Known {
@@ -28,35 +32,48 @@ impl Known {
         for flag in self.accepted {
             let _ = writeln!(help, "  --{flag}");
         }
-        help.push_str("\nOther flags are ignored with a warning.\n");
+        let _ = writeln!(help, "\nThe other flags of {} have no effect, and cause a warning.", self.program);
         help
     }
 
-    /// Parses the arguments of the program: `--FLAG=VALUE`, `--FLAG VALUE`, and `--FLAG` for `--FLAG=true`.
+    /// Parses the arguments of the program: `--FLAG=VALUE`, `--FLAG VALUE`, and `--FLAG` for a switch that is on.
     ///
     /// # Errors
-    /// If an argument isn't a flag.
+    /// If an argument isn't a flag of the program, has no value, or is one that the program can't follow.
     pub(super) fn parse(&self, arguments: impl IntoIterator<Item = String>) -> Result<Flags> {
         let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut arguments = arguments.into_iter().peekable();
+        let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             // Go's flags may have one dash.
             let Some(flag) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
                 bail!("{argument:?} is not a flag of {}", self.program);
             };
             let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name, value.to_owned()),
-                None => (flag, arguments.next_if(|next| !next.starts_with('-')).unwrap_or_else(|| "true".into())),
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (flag, None),
             };
+            let Some(is_switch) = self.is_switch(name) else { bail!("--{name} is not a flag of {}", self.program) };
+            if let Some((_, instead)) = self.refused.iter().find(|(refused, _)| *refused == name) {
+                bail!("--{name} is not supported: {instead}");
+            }
+            let value = value.or_else(|| if is_switch { Some("true".into()) } else { arguments.next() });
+            let Some(value) = value else { bail!("--{name} needs a value") };
             values.entry(name.to_owned()).or_default().push(value);
         }
         Ok(Flags(values))
     }
 
+    /// Returns whether a flag needs no value; `None` if the program doesn't have it.
+    fn is_switch(&self, flag: &str) -> Option<bool> {
+        let mut lines =
+            self.all.lines().map(|line| line.split_once(' ').map_or((line, false), |(name, _)| (name, true)));
+        lines.find_map(|(name, is_switch)| (name == flag).then_some(is_switch))
+    }
+
     /// Returns the flags that are neither used nor accepted.
-    pub(super) fn unknown<'a>(&self, flags: &'a Flags) -> Vec<&'a str> {
-        let is_known = |name: &str| self.used.iter().any(|(used, _)| *used == name) || self.accepted.contains(&name);
-        flags.0.keys().map(String::as_str).filter(|name| !is_known(name)).collect()
+    pub(super) fn unused<'a>(&self, flags: &'a Flags) -> Vec<&'a str> {
+        let is_used = |name: &str| self.used.iter().any(|(used, _)| *used == name) || self.accepted.contains(&name);
+        flags.0.keys().map(String::as_str).filter(|name| !is_used(name)).collect()
     }
 }
 
@@ -86,7 +103,13 @@ impl Flags {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { program: "p", used: &[("port", "Port")], accepted: &["quiet"] };
+    const KNOWN: Known = Known {
+        program: "p",
+        all: "empty\nno\nport\nquiet switch\nx",
+        used: &[("port", "Port")],
+        accepted: &["quiet"],
+        refused: &[("no", "use --port")],
+    };
 
     fn parse(arguments: &[&str]) -> Result<Flags> {
         KNOWN.parse(arguments.iter().map(ToString::to_string))
@@ -94,13 +117,20 @@ mod tests {
 
     #[test]
     fn flags_have_the_forms_of_go() {
-        let flags = parse(&["--port=1", "--port", "2", "--quiet", "-x=y,z", "--x=w", "--empty="]).unwrap();
-        assert_eq!(flags.last("port"), Some("2"));
+        let flags = parse(&["--port=1", "--port", "-2", "--quiet", "-x=y,z", "--x=w", "--empty="]).unwrap();
+        assert_eq!(flags.last("port"), Some("-2"));
         assert_eq!(flags.last("quiet"), Some("true"));
         assert_eq!(flags.list("x"), ["y", "z", "w"]);
         assert_eq!((flags.last("empty"), flags.last("none")), (None, None));
-        assert_eq!(KNOWN.unknown(&flags), ["empty", "x"]);
-        assert!(parse(&["serve"]).unwrap_err().to_string().contains("\"serve\" is not a flag of p"));
+        assert_eq!(KNOWN.unused(&flags), ["empty", "x"]);
+        for (arguments, expect) in [
+            (["--quiet", "true"].as_slice(), "\"true\" is not a flag of p"),
+            (&["--y=1"], "--y is not a flag of p"),
+            (&["--port"], "--port needs a value"),
+            (&["--no=1"], "--no is not supported: use --port"),
+        ] {
+            assert_eq!(parse(arguments).unwrap_err().to_string(), expect);
+        }
     }
 
     #[test]

@@ -6,8 +6,12 @@
 //! health checks beside that.
 
 mod api_server;
+mod authorization;
 mod etcd;
+mod features;
 mod flags;
 mod programs;
+mod reviewers;
+mod tokens;
 
 pub(crate) use self::{api_server::run as run_api_server, etcd::run as run_etcd, programs::write};

@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpListener,
     path::Path,
     process::{Child, Command, Stdio},
@@ -13,6 +14,7 @@ use std::{
 
 use kubewright_apimachinery::clock::SystemClock;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
 
 use crate::cluster::kubewright;
 
@@ -67,7 +69,7 @@ fn the_programs_start_and_stop_as_envtest_expects() {
     let mut etcd_program = start("etcd", &[format!("--listen-client-urls=http://127.0.0.1:{etcd}")]);
     wait_for(&format!("http://127.0.0.1:{etcd}/health"), r#""health":"true""#);
     let mut api_server =
-        start("kube-apiserver", &[format!("--secure-port={server}"), "--allow-privileged=true".into()]);
+        start("kube-apiserver", &[format!("--secure-port={server}"), "--authorization-mode=RBAC".into()]);
     wait_for(&format!("https://127.0.0.1:{server}/healthz"), "ok");
     for program in [&mut api_server.0, &mut etcd_program.0] {
         assert!(Command::new("kill").arg(program.id().to_string()).status().unwrap().success());
@@ -150,6 +152,7 @@ fn objects_outlive_the_api_server() {
         format!("--secure-port={server}"),
         format!("--etcd-servers=http://127.0.0.1:{etcd}"),
         format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+        "--authorization-mode=RBAC".into(),
     ];
     let curl = |method: &str, path: &str, body: &str| request(&credentials, server, method, path, body);
     let mut api_server = start("kube-apiserver", &flags);
@@ -162,6 +165,48 @@ fn objects_outlive_the_api_server() {
     let _api_server = start("kube-apiserver", &flags);
     wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
     assert_eq!(curl("GET", &format!("{path}/kept"), ""), created);
+
+    let other = free_port();
+    let mut flags = flags.to_vec();
+    flags.extend([format!("--secure-port={other}"), "--etcd-prefix=/other".into()]);
+    let _other = start("kube-apiserver", &flags);
+    wait_for(&format!("https://127.0.0.1:{other}/readyz"), "ok");
+}
+
+#[test]
+fn tokens_and_modes_are_those_of_the_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let server = free_port();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tokens = write("tokens.csv", "t1,ann,1,\"system:masters,x\"\nt2,bob,2\n");
+    let policies = write("policies", r#"{"user":"bob","namespace":"shop","resource":"configmaps","readonly":true}"#);
+    let flags = [
+        format!("--secure-port={server}"),
+        "--authorization-mode=RBAC,ABAC".into(),
+        format!("--authorization-policy-file={policies}"),
+        format!("--token-auth-file={tokens}"),
+    ];
+    let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(program.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let get = |token: &str, path: &str| {
+        let authorization = format!("Authorization: Bearer {token}");
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10"]);
+        command.args(["--header", &authorization]);
+        let output = command.arg(format!("https://127.0.0.1:{server}{path}")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(get("t1", "/api/v1/secrets").contains(r#""kind":"SecretList""#));
+    assert!(get("t2", "/api/v1/namespaces/shop/configmaps").contains(r#""kind":"ConfigMapList""#));
+    let refused = get("t2", "/api/v1/secrets");
+    assert!(refused.contains("at the cluster scope: No policy matched."), "{refused}");
+    assert!(get("t3", "/version").contains("Unauthorized"));
 }
 
 #[test]
@@ -178,7 +223,20 @@ fn wrong_flags_are_errors() {
             vec!["--bind-address=192.0.2.1".into(), "--secure-port=0".into()],
             "is not a loopback address",
         ),
-        ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "use RBAC"),
+        (
+            "kube-apiserver",
+            vec!["--authorization-mode=RBAC,Webhook".into()],
+            "needs --authorization-webhook-config-file",
+        ),
+        ("kube-apiserver", vec!["--authorization-mode=rbac".into()], "--authorization-mode=rbac is no mode"),
+        ("kube-apiserver", vec!["--authorization-mode=Node,Node".into()], "names Node more than once"),
+        ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "needs --authorization-policy-file"),
+        ("kube-apiserver", vec!["--authorization-policy-file=/p".into()], "is for --authorization-mode=ABAC"),
+        ("kube-apiserver", vec!["--oidc-issuer-url=https://a".into()], "users can have the tokens"),
+        ("kube-apiserver", vec![format!("--token-auth-file={}", bad_key.display())], "has 1 of at least 3 columns"),
+        ("kube-apiserver", vec!["--insecure-port=0".into()], "--insecure-port is not a flag of kube-apiserver"),
+        ("kube-apiserver", vec!["--anonymous-auth=no".into()], "\"no\" is neither true nor false"),
+        ("etcd", vec!["--enable-v2".into()], "--enable-v2 is not a flag of etcd"),
         ("kube-apiserver", vec!["--client-ca-file=/nowhere/ca.crt".into()], "read /nowhere/ca.crt"),
         (
             "kube-apiserver",
@@ -207,4 +265,129 @@ fn programs_of_others_are_not_replaced() {
     assert!(!output.status.success() && text.contains("was not written by kubewright envtest"), "{text}");
     assert_eq!(fs::read_to_string(directory.join("kubectl")).unwrap(), "somebody's");
     assert!(fs::read_to_string(directory.join("etcd")).unwrap().ends_with("# older\n"), "nothing is replaced");
+}
+
+/// Receives a request of HTTP on a listener, answers it, and returns its head and body.
+fn receive(listener: &TcpListener, answer: impl Fn(Value) -> Value) -> (String, Value) {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reader = BufReader::new(&stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    let length = head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let answer = answer(body.clone()).to_string();
+    let head_of_answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", answer.len());
+    (&stream).write_all(format!("{head_of_answer}{answer}").as_bytes()).unwrap();
+    (head, body)
+}
+
+/// Returns a kubeconfig that names the server at a listener.
+fn kubeconfig_of(listener: &TcpListener) -> Value {
+    let server = format!("http://{}/audit/x", listener.local_addr().unwrap());
+    json!({"clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x"})
+}
+
+#[test]
+fn other_servers_decide_about_tokens_and_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, kubeconfig_of(&listener).to_string()).unwrap();
+    let server = free_port();
+    let flags = [
+        format!("--secure-port={server}"),
+        "--authorization-mode=RBAC,Webhook".into(),
+        format!("--authorization-webhook-config-file={}", kubeconfig.display()),
+        "--authorization-webhook-version=v1".into(),
+        "--authorization-webhook-cache-unauthorized-ttl=0s".into(),
+        format!("--authentication-token-webhook-config-file={}", kubeconfig.display()),
+    ];
+    let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(program.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let answer = |mut review: Value| {
+        review["status"] = match review["kind"].as_str() {
+            Some("TokenReview") => json!({"authenticated": true, "user": {"username": "ann", "groups": ["g"]}}),
+            _ => json!({"allowed": review["spec"]["resourceAttributes"]["resource"] == "pods"}),
+        };
+        review
+    };
+    let reviews = thread::scope(|scope| {
+        // Tokens are kept, and requests that are allowed.
+        let received = scope.spawn(|| [(); 4].map(|()| receive(&listener, answer).1));
+        for (resource, expect) in
+            [("pods", "PodList"), ("pods", "PodList"), ("secrets", "Forbidden"), ("secrets", "Forbidden")]
+        {
+            let url = format!("https://127.0.0.1:{server}/api/v1/namespaces/shop/{resource}");
+            let arguments = ["--silent", "--insecure", "--max-time", "20", "--header", "Authorization: Bearer t"];
+            let output = Command::new("curl").args(arguments).arg(url).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains(expect), "{text}");
+        }
+        received.join().unwrap()
+    });
+    let [token, pods, secrets, again] = &reviews;
+    let audiences = json!(["https://kubernetes.default.svc.cluster.local"]);
+    assert_eq!(token["apiVersion"], "authentication.k8s.io/v1beta1");
+    assert_eq!(token["spec"], json!({"token": "t", "audiences": audiences}));
+    let attributes = json!({"namespace": "shop", "verb": "list", "resource": "pods"});
+    let spec = json!({"resourceAttributes": attributes, "user": "ann", "groups": ["g", "system:authenticated"]});
+    assert_eq!((&pods["apiVersion"], &pods["spec"]), (&json!("authorization.k8s.io/v1"), &spec));
+    assert_eq!(secrets, again);
+}
+
+#[test]
+fn audit_events_are_sent_to_a_webhook() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let write = |name: &str, value: Value| {
+        let path = folder.path().join(name);
+        fs::write(&path, value.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let policy = json!({"kind": "Policy", "apiVersion": "audit.k8s.io/v1", "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "nonResourceURLs": ["/version"]}]});
+    let policy = write("policy.yaml", policy);
+    for mode in ["batch", "blocking"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = free_port();
+        let flags = [
+            format!("--secure-port={server}"),
+            "--authorization-mode=RBAC".into(),
+            format!("--audit-policy-file={policy}"),
+            format!("--audit-webhook-config-file={}", write("kubeconfig", kubeconfig_of(&listener))),
+            format!("--audit-webhook-mode={mode}"),
+            "--audit-webhook-batch-max-size=2".into(),
+        ];
+        let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+        let mut api_server = Running(program.unwrap());
+        wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+        let batches = thread::scope(|scope| {
+            let received = scope.spawn(|| [(); 2].map(|()| receive(&listener, |_| json!({}))));
+            for _ in 0..if mode == "batch" { 3 } else { 2 } {
+                wait_for(&format!("https://127.0.0.1:{server}/version"), "gitVersion");
+            }
+            // At the end, the event that still waits is sent.
+            assert!(Command::new("kill").arg(api_server.0.id().to_string()).status().unwrap().success());
+            received.join().unwrap()
+        });
+        assert!(api_server.0.wait().unwrap().success());
+        let batches = batches.map(|(head, body)| {
+            assert!(head.starts_with("POST /audit/x?timeout=30s HTTP/1.1\r\n"), "{head}");
+            body
+        });
+        let expect = if mode == "batch" { [2, 1] } else { [1, 1] };
+        assert_eq!(batches.each_ref().map(|list| list["items"].as_array().unwrap().len()), expect);
+        let [list, _] = &batches;
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
+        let event = &list["items"][0];
+        assert_eq!((&event["kind"], &event["requestURI"]), (&Value::Null, &json!("/version")));
+    }
 }

@@ -8,8 +8,8 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use kubewright_apiserver::{
-    AdmissionPlugin, ApiServerBuilder, AuditLog, Checkpoint, DataDirError, Durability, ServiceRange, TlsError,
-    WebhookTransport,
+    AdmissionPlugin, ApiServerBuilder, AuditLog, AuthorizationMode, Checkpoint, DataDirError, Durability, ServiceRange,
+    TlsError, TokenReviewer, UserInfo, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -82,7 +82,7 @@ pub struct ClusterBuilder {
     history: Option<usize>,
     controllers: Controllers,
     service_account_admission: Option<bool>,
-    node_authorization: Option<bool>,
+    authorization_modes: Option<Vec<AuthorizationMode>>,
     node_restriction: Option<bool>,
     api: ApiServerBuilder,
     has_checkpoint: bool,
@@ -225,16 +225,22 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets whether all requests are allowed; see [`ApiServerBuilder::always_allow`]. Defaults to false.
-    pub fn always_allow(mut self, enabled: bool) -> Self {
-        self.api = self.api.always_allow(enabled);
+    /// Sets how requests are authorized; see [`ApiServerBuilder::authorization_modes`]. Defaults to nodes by their
+    /// pods, then roles, as with kubeadm.
+    pub fn authorization_modes(mut self, modes: impl IntoIterator<Item = AuthorizationMode>) -> Self {
+        self.authorization_modes = Some(modes.into_iter().collect());
         self
     }
 
-    /// Sets whether nodes are authorized by their pods; see [`ApiServerBuilder::node_authorization`]. Defaults to true,
-    /// as with kubeadm.
-    pub fn node_authorization(mut self, enabled: bool) -> Self {
-        self.node_authorization = Some(enabled);
+    /// Adds a user who is identified by a bearer token; see [`ApiServerBuilder::static_token`].
+    pub fn static_token(mut self, token: impl Into<String>, user: UserInfo) -> Self {
+        self.api = self.api.static_token(token, user);
+        self
+    }
+
+    /// Asks another program about unknown bearer tokens; see [`ApiServerBuilder::token_reviewer`].
+    pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        self.api = self.api.token_reviewer(reviewer);
         self
     }
 
@@ -314,7 +320,8 @@ impl ClusterBuilder {
         let parts = NodeParts::new(&clock);
         let has_accounts = self.service_account_admission.unwrap_or(self.controllers.contains(ACCOUNT_CONTROLLER));
         let api = self.api.service_account_admission(has_accounts);
-        let api = api.node_authorization(self.node_authorization.unwrap_or(true));
+        let modes = self.authorization_modes.unwrap_or_else(|| vec![AuthorizationMode::Node, AuthorizationMode::Rbac]);
+        let api = api.authorization_modes(modes);
         let api = api.node_restriction(self.node_restriction.unwrap_or(true));
         let mut api = api.clock(clock.clone()).random(random.clone()).component("controller-manager");
         if let Some(changes) = self.history {

@@ -13,7 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use kubewright_apiserver::UserInfo;
-use kubewright_cluster::{Cluster, Endpoint, Pods};
+use kubewright_cluster::{AuthorizationMode, Cluster, ClusterBuilder, Endpoint, Pods};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -69,7 +69,8 @@ async fn nodes_are_authorized_and_restricted_by_default() {
     let kubelet = || UserInfo::new("system:node:a", ["system:nodes", "system:authenticated"]);
     for (is_default, allowed, other) in [(true, 404, 403), (false, 403, 403)] {
         let builder = Cluster::builder().pods(Pods::None);
-        let builder = if is_default { builder } else { builder.node_authorization(false).node_restriction(false) };
+        let by_roles = |builder: ClusterBuilder| builder.authorization_modes([AuthorizationMode::Rbac]);
+        let builder = if is_default { builder } else { by_roles(builder).node_restriction(false) };
         let cluster = builder.start().await.unwrap();
         let nodes: Api<Node> = Api::all(cluster.api().client_of(kubelet()));
         let code = |result: kube::Result<Node>| match result {

@@ -160,6 +160,12 @@ impl<'e> Checker<'e, '_> {
             self.tokens.after(&select.field);
             return (Type::Meta(Arc::new(of)), at);
         }
+        if let Some(found) = self.qualified(select) {
+            let (_, at) = self.expression(&select.operand);
+            self.tokens.after(".");
+            self.tokens.after(&select.field);
+            return (found, at);
+        }
         let test = select.test.then(|| {
             self.tokens.after("has");
             self.tokens.after("(")
@@ -172,10 +178,22 @@ impl<'e> Checker<'e, '_> {
         (if select.test { Type::Bool } else { found }, at)
     }
 
+    /// Returns the type of a variable whose name has a dot, if an expression selects it. One without a dot of a loop
+    /// hides it.
+    fn qualified(&self, select: &SelectExpr) -> Option<Type> {
+        let Expr::Ident(name) = &select.operand.expr else { return None };
+        let is_hidden = self.locals.iter().any(|(local, _)| local == name);
+        if is_hidden || select.test { None } else { self.environment.variable(&format!("{name}.{}", select.field)) }
+    }
+
     /// Returns the type of a field.
     fn field(&mut self, operand: &Type, field: &str, at: usize) -> Type {
         match operand {
-            Type::Unknown | Type::Parameter(_) | Type::Opaque(_) => Type::Unknown,
+            Type::Unknown | Type::Parameter(_) | Type::Opaque("") => Type::Unknown,
+            // Kubernetes declares its own types as objects, whose fields it doesn't know.
+            Type::Opaque(name) if name.starts_with("kubernetes.") => {
+                self.error(at, format!("unexpected failed resolution of '{name}'"))
+            }
             Type::Dyn => Type::Dyn,
             Type::Map(entry) => entry[1].clone(),
             Type::Optional(value) => match self.field(value, field, at) {

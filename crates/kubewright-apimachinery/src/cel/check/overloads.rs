@@ -109,8 +109,16 @@ semver: f string -> kubernetes.Semver | f string bool -> kubernetes.Semver
 major minor: m kubernetes.Semver -> int
 patch: m kubernetes.Semver -> int
 jsonpatch.escapeKey: f string -> string
-allowed errored: m _ -> bool
-reason error: m _ -> string
+path: m kubernetes.authorization.Authorizer string -> kubernetes.authorization.PathCheck
+group: m kubernetes.authorization.Authorizer string -> kubernetes.authorization.GroupCheck
+serviceAccount: m kubernetes.authorization.Authorizer string string -> kubernetes.authorization.Authorizer
+resource: m kubernetes.authorization.GroupCheck string -> kubernetes.authorization.ResourceCheck
+subresource namespace name fieldSelector labelSelector: m kubernetes.authorization.ResourceCheck string \
+ -> kubernetes.authorization.ResourceCheck
+check: m kubernetes.authorization.PathCheck string -> kubernetes.authorization.Decision \
+ | m kubernetes.authorization.ResourceCheck string -> kubernetes.authorization.Decision
+allowed errored: m kubernetes.authorization.Decision -> bool
+reason error: m kubernetes.authorization.Decision -> string
 distinct reverse: m list(A) -> list(A)
 sort: m list(int) -> list(int) | m list(uint) -> list(uint) | m list(double) -> list(double) | m list(bool) -> list(bool) \
  | m list(duration) -> list(duration) | m list(timestamp) -> list(timestamp) | m list(string) -> list(string) \
@@ -123,7 +131,6 @@ cel.@mapInsert: f map(A,B) A B -> map(A,B) | f map(A,B) map(A,B) -> map(A,B)
 @sortByAssociatedKeys: m list(A) list(int) -> list(A) | m list(A) list(uint) -> list(A) | m list(A) list(double) -> list(A) \
  | m list(A) list(bool) -> list(A) | m list(A) list(duration) -> list(A) | m list(A) list(timestamp) -> list(A) \
  | m list(A) list(string) -> list(A) | m list(A) list(bytes) -> list(A)
-path serviceAccount group resource subresource namespace name check fieldSelector labelSelector: m * -> _
 validate: m kubernetes.NamedFormat string -> optional(list(string))
 format.named: f string -> optional(kubernetes.NamedFormat)
 format.byte format.date format.datetime format.dns1035Label format.dns1035LabelPrefix: f -> kubernetes.NamedFormat
@@ -146,14 +153,14 @@ static SIGNATURES: LazyLock<HashMap<(bool, &'static str), Vec<Signature>>> = Laz
     signatures
 });
 
-fn signature(text: &str) -> Signature {
+fn signature(text: &'static str) -> Signature {
     let (arguments, result) = text.split_once("->").expect("a signature has a result");
     let arguments = arguments.trim();
     let arguments = (arguments != "*").then(|| arguments.split_whitespace().map(parse).collect());
     Signature { arguments, result: parse(result.trim()) }
 }
 
-fn parse(text: &str) -> Type {
+fn parse(text: &'static str) -> Type {
     let inner = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(')');
     if let Some(items) = inner("list(") {
         return Type::list(parse(items));
@@ -180,12 +187,8 @@ fn parse(text: &str) -> Type {
         "duration" => Type::Duration,
         "A" => Type::Parameter('A'),
         "B" => Type::Parameter('B'),
-        "net.IP" => Type::Opaque("net.IP"),
-        "net.CIDR" => Type::Opaque("net.CIDR"),
-        "kubernetes.URL" => Type::Opaque("kubernetes.URL"),
-        "kubernetes.Quantity" => Type::Opaque("kubernetes.Quantity"),
-        "kubernetes.Semver" => Type::Opaque("kubernetes.Semver"),
-        "kubernetes.NamedFormat" => Type::Opaque("kubernetes.NamedFormat"),
+        // The other types have no fields.
+        name if name.contains('.') => Type::Opaque(name),
         other => unreachable!("the table has no type {other:?}"),
     }
 }

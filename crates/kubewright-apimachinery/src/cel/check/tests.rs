@@ -191,6 +191,49 @@ fn expressions_of_policies_are_checked() {
 
 /// The errors are those of 1.36.3.
 #[test]
+fn the_authorizer_has_types() {
+    let policy = PolicyDeclarations::of_policy(false);
+    let accepts = |text: &str| assert_eq!(policy.check(text, Expected::Bool), Ok(()), "{text}");
+    accepts("authorizer.requestResource.check('get').allowed()");
+    accepts(
+        "authorizer.group('').resource('pods').namespace('a').name('b').subresource('c').fieldSelector('a=b')\
+             .labelSelector('x').check('get').reason() == ''",
+    );
+    accepts("authorizer.serviceAccount('a','b').path('/a').check('get').errored()");
+    accepts("authorizer == authorizer && authorizer.requestResource == null");
+    accepts("object.group('').resource('x').check('y').allowed()");
+    accepts("[{'requestResource': 1}].all(authorizer, authorizer.requestResource == 1)");
+    let refuses = |text: &str, expect: &str| {
+        let Err(Refusal::Expression(why)) = policy.check(text, Expected::Bool) else { panic!("{text} isn't refused") };
+        let why = why.lines().next().unwrap_or_default().trim_start_matches("compilation failed: ERROR: <input>:");
+        assert_eq!(why, expect.replace("TYPES", "kubernetes.authorization"), "{text}");
+    };
+    let no_overload = "found no matching overload for";
+    refuses("authorizer.foo() == true", "1:15: undeclared reference to 'foo' (in container '')");
+    refuses("authorizer.foo == true", "1:11: unexpected failed resolution of 'TYPES.Authorizer'");
+    refuses("has(authorizer.requestResource)", "1:4: unexpected failed resolution of 'TYPES.Authorizer'");
+    refuses("authorizer.requestResource.foo == 1", "1:27: unexpected failed resolution of 'TYPES.ResourceCheck'");
+    refuses("quantity('1').foo == 1", "1:14: unexpected failed resolution of 'kubernetes.Quantity'");
+    refuses("ip('1.2.3.4').foo == 1", "1:14: type 'net.IP' does not support field selection");
+    let text = "authorizer.group('').check('get').allowed()";
+    refuses(text, &format!("1:27: {no_overload} 'check' applied to 'TYPES.GroupCheck.(string)'"));
+    let text = "authorizer.group(1).resource('pods').check('get').allowed()";
+    refuses(text, &format!("1:17: {no_overload} 'group' applied to 'TYPES.Authorizer.(int)'"));
+    let text = "authorizer.path('/a').resource('get').check('get').allowed()";
+    refuses(text, &format!("1:31: {no_overload} 'resource' applied to 'TYPES.PathCheck.(string)'"));
+    let text = "authorizer.serviceAccount('a').path('/a').check('get').allowed()";
+    refuses(text, &format!("1:26: {no_overload} 'serviceAccount' applied to 'TYPES.Authorizer.(string)'"));
+    let text = "authorizer == 1";
+    refuses(text, &format!("1:12: {no_overload} '_==_' applied to '(TYPES.Authorizer, int)'"));
+    let text = "type(authorizer) == authorizer";
+    refuses(text, &format!("1:18: {no_overload} '_==_' applied to '(type(TYPES.Authorizer), TYPES.Authorizer)'"));
+    let text = "authorizer['a'] == 1";
+    refuses(text, &format!("1:11: {no_overload} '_[_]' applied to '(TYPES.Authorizer, string)'"));
+    refuses("authorizer.path('/a').check('get')", "must evaluate to bool but got TYPES.Decision");
+}
+
+/// The errors are those of 1.36.3.
+#[test]
 fn messages_have_types() {
     let policy = PolicyDeclarations::of_policy(false).with_messages();
     let first = |text: &str, expected: Expected| match policy.check(text, expected) {

@@ -126,7 +126,7 @@ impl Check<'_> {
     }
 
     fn allows(&self, attributes: &Attributes) -> Result<(), Status> {
-        let Decision { allowed, reason } = self.authorizer.authorize(self.requester, attributes);
+        let Decision { allowed, reason, .. } = self.authorizer.authorize(self.requester, attributes);
         if allowed { Ok(()) } else { Err(attributes.forbidden(self.requester, &reason)) }
     }
 

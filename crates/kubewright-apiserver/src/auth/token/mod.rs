@@ -32,6 +32,9 @@ pub(crate) enum TokenError {
     /// The token is for other audiences.
     #[error("[invalid bearer token, token audiences {0:?} is invalid for the target audiences {1:?}]")]
     Audience(Vec<String>, Vec<String>),
+    /// The program that was asked about the token refuses it, or couldn't be asked.
+    #[error("[invalid bearer token, {0}]")]
+    Reviewed(String),
     /// The service account of the token, or the object that it is bound to, no longer exists.
     #[error("[invalid bearer token, {0}]")]
     Revoked(String),

@@ -87,15 +87,19 @@ impl Strategy for AccessReview {
 
     fn review(&self, review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
         let attributes = attributes(review);
-        let Decision { allowed, reason } = match self.0 {
+        let Decision { allowed, denied, reason, error } = match self.0 {
             Subject::Requester => requester.authorize(requester.user(), &attributes),
             Subject::Named | Subject::Local => requester.authorize(&named_user(review), &attributes),
         };
         let mut status = json!({"allowed": allowed});
+        if denied {
+            status["denied"] = true.into();
+        }
         if !reason.is_empty() {
             status["reason"] = reason.into();
         }
-        if let Some(why) = review_selectors::evaluation_error(&review["spec"]["resourceAttributes"]) {
+        let selectors = review_selectors::evaluation_error(&review["spec"]["resourceAttributes"]);
+        if let Some(why) = Some(error).filter(|error| !error.is_empty()).or(selectors) {
             status["evaluationError"] = why.into();
         }
         Some(Ok(status))

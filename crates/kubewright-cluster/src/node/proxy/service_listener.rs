@@ -155,6 +155,10 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
     /// Waits until the route meets a condition. Returns false if the listener is closed.
     async fn until(&mut self, holds: impl Fn(&Route) -> bool) -> bool {
         loop {
+            // The last route of a closed listener may have endpoints.
+            if self.route.has_changed().is_err() {
+                return false;
+            }
             if holds(&self.route.borrow_and_update()) {
                 return true;
             }
@@ -210,5 +214,32 @@ async fn forward(mut client: TcpStream, order: Vec<SocketAddr>) {
     }
     if let Err(error) = client.set_zero_linger() {
         tracing::debug!(%error, "failed to reset a connection; it is closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::SystemClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_listener_ends_whatever_its_last_route_is() {
+        let endpoint = SocketAddr::from(([127, 0, 0, 1], 1));
+        let (sender, route) = watch::channel(Route { endpoints: vec![endpoint], affinity: None });
+        let mut acceptor = Acceptor {
+            protocol: Protocol::Tcp,
+            address: endpoint,
+            place: Place::Host,
+            route,
+            clock: SystemClock::shared(),
+            picker: EndpointPicker::default(),
+            connections: JoinSet::new(),
+            on_failure: |_: &io::Error| (),
+        };
+        let has_endpoints = |route: &Route| !route.endpoints.is_empty();
+        assert!(acceptor.until(has_endpoints).await);
+        drop(sender);
+        assert!(!acceptor.until(has_endpoints).await);
     }
 }

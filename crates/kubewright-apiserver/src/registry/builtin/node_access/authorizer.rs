@@ -1,4 +1,4 @@
-//! The authorizer of nodes, which roles follow.
+//! The authorizer of nodes.
 
 use std::{
     borrow::Cow,
@@ -42,12 +42,12 @@ impl Extension for NodeAuthorizer {
             Some(node) => self.decide(node, attributes),
         };
         match decided {
-            Ok(()) => Decision { allowed: true, reason: String::new() },
-            Err(reason) => Decision { allowed: false, reason: reason.into_owned() },
+            Ok(()) => Decision::allow(""),
+            Err(reason) => Decision::no_opinion(reason),
         }
     }
 
-    fn rules(&self, user: &UserInfo) -> EffectiveRules {
+    fn rules(&self, user: &UserInfo, _namespace: &str) -> EffectiveRules {
         let error = user.node().map(|_| "node authorizer does not support user rule resolution".to_owned());
         EffectiveRules { rules: Vec::new(), errors: error.into_iter().collect() }
     }

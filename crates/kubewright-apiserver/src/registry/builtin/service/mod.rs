@@ -31,6 +31,8 @@ use crate::{
 
 /// The range of node ports, as by default in Kubernetes.
 const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
+/// The number before the first node port that a dry run shows.
+const DRY_RUN_PORTS: u32 = 32_768;
 /// The message about a node port that another service or port uses.
 const TAKEN: &str = "provided port is already allocated";
 /// The only family of addresses.
@@ -113,6 +115,36 @@ impl ServiceStrategy {
                 set(port, "nodePort", number);
             }
         }
+    }
+}
+
+/// Replaces allocated node ports by those that follow on the highest one of the service so far, as in a dry run of
+/// Kubernetes.
+fn pretend_ports(asked: &Value, spec: &mut Value) {
+    let mut highest = None;
+    let mut take = |given: Option<u32>| {
+        let number = given.unwrap_or_else(|| highest.unwrap_or(DRY_RUN_PORTS) + 1);
+        highest = highest.max(Some(number));
+        number
+    };
+    let asked_ports = list(asked, "/ports");
+    let mut numbers = BTreeMap::new();
+    for port in asked_ports.iter() {
+        if let Some(given) = node_port(port) {
+            numbers.entry(int(port, "/port")).or_insert(given);
+        }
+    }
+    for (port, asked) in each(spec, "ports").zip(asked_ports.iter()).filter(|(port, _)| int(port, "/nodePort") != 0) {
+        if let Some(given) = node_port(asked) {
+            take(Some(given));
+        } else {
+            let number = *numbers.entry(int(port, "/port")).or_insert_with(|| take(None));
+            take(Some(number));
+            set(port, "nodePort", number);
+        }
+    }
+    if int(spec, "/healthCheckNodePort") != 0 && int(asked, "/healthCheckNodePort") == 0 {
+        set(spec, "healthCheckNodePort", take(None));
     }
 }
 
@@ -214,6 +246,17 @@ impl Strategy for ServiceStrategy {
     fn prepare_create(&self, object: &mut Value) {
         set(object, "status", json!({"loadBalancer": {}}));
         self.allocate(None, object);
+    }
+
+    fn pretend(&self, asked: &Value, new: &mut Value) {
+        // That of the network itself, which no service gets.
+        let address = Ipv4Addr::from_bits(self.range.addresses().start() - 1).to_string();
+        let (asked, spec) = (&asked["spec"], &mut new["spec"]);
+        if text(asked, "/clusterIP").is_empty() && !matches!(text(spec, "/clusterIP"), "" | "None") {
+            set(spec, "clusterIPs", json!([address]));
+            set(spec, "clusterIP", address);
+        }
+        pretend_ports(asked, spec);
     }
 
     fn prepare_update(&self, old: &Value, new: &mut Value) {
@@ -411,6 +454,40 @@ mod tests {
         );
         let headless = create(&strategy, json!({"clusterIP": "None"})).0;
         assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
+    }
+
+    /// As recorded on 1.36.3.
+    #[test]
+    fn a_dry_run_shows_other_addresses_and_ports() {
+        let strategy = fresh();
+        let check = |spec: Value, address: Option<&str>, ports: &[u64], health: Option<u64>| {
+            let mut service = create(&strategy, spec.clone()).0;
+            strategy.pretend(&json!({"spec": spec}), &mut service);
+            let spec = &service["spec"];
+            assert_eq!(spec["clusterIP"].as_str(), address, "{service}");
+            assert_eq!(list(spec, "/clusterIPs").first().and_then(Value::as_str), address, "{service}");
+            let shown: Vec<_> = list(spec, "/ports").iter().filter_map(|port| port["nodePort"].as_u64()).collect();
+            assert_eq!((shown.as_slice(), spec["healthCheckNodePort"].as_u64()), (ports, health), "{service}");
+        };
+        let first = Some("127.96.0.0");
+        let port = |number: u32, given: u32| match given {
+            0 => json!({"name": format!("p{number}"), "port": number}),
+            given => json!({"name": format!("g{given}"), "port": number, "nodePort": given}),
+        };
+        let mut udp = port(80, 0);
+        (udp["name"], udp["protocol"]) = ("udp".into(), "UDP".into());
+        let of = |kind: &str, ports: &[Value]| json!({"type": kind, "ports": ports});
+        check(of("ClusterIP", &[port(80, 0)]), first, &[], None);
+        check(of("NodePort", &[port(80, 0), port(81, 0), udp]), first, &[32769, 32770, 32769], None);
+        check(of("NodePort", &[port(80, 0), port(81, 30005), port(82, 0)]), first, &[32769, 30005, 32770], None);
+        let mut local = of("LoadBalancer", &[port(80, 0)]);
+        local["externalTrafficPolicy"] = "Local".into();
+        check(local.clone(), first, &[32769], Some(32770));
+        local["healthCheckNodePort"] = 31000.into();
+        check(local, first, &[32769], Some(31000));
+        check(json!({"clusterIP": "None", "ports": [port(80, 0)]}), Some("None"), &[], None);
+        check(json!({"clusterIP": "127.96.3.4", "ports": [port(80, 0)]}), Some("127.96.3.4"), &[], None);
+        check(json!({"type": "ExternalName", "externalName": "a.b"}), None, &[], None);
     }
 
     #[test]

@@ -1,0 +1,225 @@
+//! The servers that decide about tokens and requests, by the flags of `kube-apiserver`.
+
+use std::{collections::HashMap, fmt, hash::Hash, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_cluster::{AccessReview, AccessReviewer, Attributes, TokenReviewer, UserInfo};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+
+use super::flags::Flags;
+use crate::{
+    audit::go_duration,
+    webhook::{PostError, Webhook},
+};
+
+/// The pause after the first attempt to ask a server that fails.
+const BACKOFF: Duration = Duration::from_millis(500);
+/// The number of answers that are kept.
+const MAX_ANSWERS: usize = 8192;
+
+/// A server that is asked, and its latest answers.
+pub(super) struct Reviewer<K, A> {
+    webhook: Webhook,
+    /// The version of the reviews.
+    version: &'static str,
+    clock: SharedClock,
+    /// For how long answers are kept: those that allow, and others.
+    keep: [Duration; 2],
+    answers: Mutex<HashMap<K, (Duration, A)>>,
+}
+
+impl<K, A> fmt::Debug for Reviewer<K, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reviewer").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A reviewer of tokens with the audiences that are asked for.
+pub(super) type Tokens = Reviewer<(String, Vec<String>), Option<(UserInfo, Vec<String>)>>;
+/// A reviewer of requests, by the `spec` of their reviews.
+pub(super) type Access = Reviewer<String, AccessReview>;
+
+#[derive(Deserialize)]
+struct Answer<S> {
+    status: S,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct TokenStatus {
+    authenticated: bool,
+    user: User,
+    audiences: Vec<String>,
+    error: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct User {
+    username: String,
+    uid: String,
+    groups: Vec<String>,
+    extra: std::collections::BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AccessStatus {
+    allowed: bool,
+    denied: bool,
+    reason: String,
+}
+
+/// Returns the reviewer of `--authentication-token-webhook-config-file`, if there is one.
+///
+/// # Errors
+/// If a flag can't be used.
+pub(super) async fn tokens(flags: &Flags, clock: &SharedClock) -> Result<Option<Tokens>> {
+    let Some(path) = flags.last("authentication-token-webhook-config-file") else { return Ok(None) };
+    let keep = duration(flags, "authentication-token-webhook-cache-ttl", Duration::from_secs(120))?;
+    let version = version(flags, "authentication-token-webhook-version")?;
+    Reviewer::open(path, version, clock, [keep, keep]).await.map(Some)
+}
+
+/// Returns the reviewer of `--authorization-webhook-config-file`.
+///
+/// # Errors
+/// If a flag can't be used.
+pub(super) async fn access(flags: &Flags, clock: &SharedClock) -> Result<Access> {
+    let Some(path) = flags.last("authorization-webhook-config-file") else {
+        bail!("--authorization-mode=Webhook needs --authorization-webhook-config-file")
+    };
+    let keep = [
+        duration(flags, "authorization-webhook-cache-authorized-ttl", Duration::from_secs(300))?,
+        duration(flags, "authorization-webhook-cache-unauthorized-ttl", Duration::from_secs(30))?,
+    ];
+    Reviewer::open(path, version(flags, "authorization-webhook-version")?, clock, keep).await
+}
+
+fn version(flags: &Flags, flag: &str) -> Result<&'static str> {
+    match flags.last(flag) {
+        None | Some("v1beta1") => Ok("v1beta1"),
+        Some("v1") => Ok("v1"),
+        Some(other) => bail!("--{flag}={other} is not supported: use v1 or v1beta1"),
+    }
+}
+
+fn duration(flags: &Flags, flag: &str, default: Duration) -> Result<Duration> {
+    let Some(text) = flags.last(flag) else { return Ok(default) };
+    go_duration(text).map_err(anyhow::Error::msg).with_context(|| format!("read --{flag}={text}"))
+}
+
+impl<K: Clone + Eq + Hash, A: Clone> Reviewer<K, A> {
+    async fn open(path: &str, version: &'static str, clock: &SharedClock, keep: [Duration; 2]) -> Result<Self> {
+        let webhook = Webhook::open(path.into(), BACKOFF).await?;
+        Ok(Self { webhook, version, clock: clock.clone(), keep, answers: Mutex::default() })
+    }
+
+    /// Returns the answer that is kept for a key, or that of the server.
+    fn answer<S: for<'de> Deserialize<'de>>(
+        &self,
+        key: &K,
+        review: &Value,
+        read: impl FnOnce(S) -> Result<(A, bool), String>,
+    ) -> Result<A, String> {
+        let now = self.clock.monotonic();
+        if let Some((until, answer)) = self.answers.lock().get(key)
+            && now < *until
+        {
+            return Ok(answer.clone());
+        }
+        let body = review.to_string();
+        let posted = self.webhook.post(&body, PostError::is_temporary);
+        // Other requests, perhaps of the server that is asked, go on in other threads meanwhile.
+        let answer = tokio::task::block_in_place(|| Handle::current().block_on(posted));
+        let answer = answer.map_err(|error| error.to_string())?;
+        let Answer { status } = serde_json::from_slice::<Answer<S>>(&answer).map_err(|error| error.to_string())?;
+        let (answer, allows) = read(status)?;
+        let mut answers = self.answers.lock();
+        if answers.len() >= MAX_ANSWERS {
+            answers.clear();
+        }
+        answers.insert(key.clone(), (now + self.keep[usize::from(!allows)], answer.clone()));
+        Ok(answer)
+    }
+}
+
+impl TokenReviewer for Tokens {
+    fn review(&self, token: &str, audiences: &[String]) -> Result<Option<(UserInfo, Vec<String>)>, String> {
+        let review = json!({
+            "kind": "TokenReview",
+            "apiVersion": format!("authentication.k8s.io/{}", self.version),
+            "metadata": {},
+            "spec": {"token": token, "audiences": audiences},
+            "status": {"user": {}},
+        });
+        self.answer(&(token.to_owned(), audiences.to_vec()), &review, |status: TokenStatus| match status {
+            TokenStatus { authenticated: true, user: User { username, uid, groups, extra }, audiences, .. } => {
+                let mut user = UserInfo::new(username, groups);
+                (user.uid, user.extra) = (uid, extra);
+                Ok((Some((user, audiences)), true))
+            }
+            TokenStatus { error, .. } if error.is_empty() => Ok((None, false)),
+            TokenStatus { error, .. } => Err(error),
+        })
+    }
+}
+
+impl AccessReviewer for Access {
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
+        let spec = self.spec(user, attributes);
+        let review = json!({
+            "kind": "SubjectAccessReview",
+            "apiVersion": format!("authorization.k8s.io/{}", self.version),
+            "metadata": {},
+            "spec": spec,
+            "status": {"allowed": false},
+        });
+        self.answer(&spec.to_string(), &review, |AccessStatus { allowed, denied, reason }| {
+            Ok((AccessReview { allowed, denied, reason }, allowed))
+        })
+    }
+}
+
+impl Access {
+    fn spec(&self, user: &UserInfo, attributes: &Attributes) -> Value {
+        let Attributes { verb, group, resource, subresource, namespace, name, path, fields } = attributes;
+        let mut spec = json!({"user": user.name});
+        if path.is_empty() {
+            let texts = [
+                ("namespace", namespace),
+                ("verb", verb),
+                ("group", group),
+                ("resource", resource),
+                ("subresource", subresource),
+                ("name", name),
+            ];
+            let given = texts.into_iter().filter(|(_, text)| !text.is_empty());
+            let mut of: serde_json::Map<_, _> = given.map(|(name, text)| (name.to_owned(), json!(text))).collect();
+            let fields = fields.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+            let fields: Vec<_> = fields.collect();
+            if !fields.is_empty() {
+                of.insert("fieldSelector".into(), json!({"requirements": fields}));
+            }
+            spec["resourceAttributes"] = of.into();
+        } else {
+            spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
+        }
+        let groups = if self.version == "v1" { "groups" } else { "group" };
+        for (field, value, is_given) in [
+            ("uid", json!(user.uid), !user.uid.is_empty()),
+            (groups, json!(user.groups), !user.groups.is_empty()),
+            ("extra", json!(user.extra), !user.extra.is_empty()),
+        ] {
+            if is_given {
+                spec[field] = value;
+            }
+        }
+        spec
+    }
+}
