@@ -1,9 +1,9 @@
 //! The network of pods: that of the host, or a network namespace for each pod.
 //!
 //! In a namespace, a pod has its own ports and its own 127.0.0.1, as in Kubernetes. A pair of virtual Ethernet devices
-//! connects it with the host. By default its address is still one of the loopback network: where `route_localnet` allows
-//! it, Linux routes packets with such addresses, so that the host, the pods and the Services reach each other as they do
-//! without namespaces, and no address of another network is taken. Pods and Services may have other ranges
+//! connects it with the host. By default its address is still one of the loopback network: where `route_localnet`
+//! allows it, Linux routes packets with such addresses, so that the host, the pods and the Services reach each other as
+//! they do without namespaces, and no address of another network is taken. Pods and Services may have other ranges
 //! ([`AddressRanges`]), which the host doesn't use. Connections to other machines are made by the node ([`egress`]).
 //! Pods with such a namespace have their own for inter-process communication, too.
 //!

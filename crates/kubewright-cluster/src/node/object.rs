@@ -72,8 +72,8 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's, and `pods` the range
-/// of its pods' addresses.
+/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's, and `pods` the
+/// range of its pods' addresses.
 pub(crate) async fn register(
     client: &ObjectClient,
     clock: &SharedClock,

@@ -39,8 +39,8 @@ pub(crate) struct ServiceNetwork {
 }
 
 impl ServiceNetwork {
-    /// Creates the namespace, and routes the ranges of pods and Services outside of the loopback network there. `own` is
-    /// an address that nothing else has. Each pod has a route of its own beside that to its range.
+    /// Creates the namespace, and routes the ranges of pods and Services outside of the loopback network there. `own`
+    /// is an address that nothing else has. Each pod has a route of its own beside that to its range.
     ///
     /// # Errors
     /// Returns the reason why it can't be created.
