@@ -19,6 +19,7 @@ mod amounts;
 mod audit;
 mod auth;
 mod authentication_config;
+mod authorizer;
 mod body;
 mod certificate_authority;
 mod certificate_verifier;
@@ -50,7 +51,6 @@ mod peer;
 mod plugins;
 mod protobuf;
 mod proxy;
-mod rbac;
 pub mod registry;
 mod response;
 mod schema_rules;
@@ -78,13 +78,13 @@ pub use self::{
     amounts::milli_quantity,
     audit::{AuditLog, AuditPolicy, AuditPolicyError, AuditSink},
     auth::{Attributes, Requester, TokenReviewer, UserInfo},
+    authorizer::{AbacPolicies, AbacPolicyError, AccessReview, AccessReviewer, AuthorizationMode},
     body::{Body, BoxError},
     certificate_authority::CertificateAuthority,
     feed::{Change, Feed, FeedSignal, Lagged, StoredObject},
     listener::{ListenError, ListenOptions, Listener},
     peer::unverified_client_config,
     plugins::AdmissionPlugin,
-    rbac::{AbacPolicies, AbacPolicyError, AccessReview, AccessReviewer, AuthorizationMode},
     registry::builtin::{
         ServiceRange, ServiceRangeError,
         resource_metrics::{Measurement, ResourceMetrics, ResourceUsage},

@@ -26,6 +26,7 @@ use crate::{
     aggregation::Aggregation,
     audit::AuditLog,
     auth::{Authenticator, Authorization, Issuer, TokenReviewer, UserInfo},
+    authorizer::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Reviewed, Step},
     body::BoxError,
     certificate_authority::CertificateAuthority,
     compaction::Compaction,
@@ -38,7 +39,6 @@ use crate::{
     meta,
     openapi::OpenApi,
     plugins::{AdmissionPlugin, Plugins},
-    rbac::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Reviewed, Step},
     registry::{
         Registry, Resource,
         builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},

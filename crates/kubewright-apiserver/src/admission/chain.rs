@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{policies::Policies, webhooks::Webhooks};
 use crate::{
-    rbac::Authorizer,
+    authorizer::Authorizer,
     registry::{Registry, Resource},
     webhook_client::WebhookClient,
 };

@@ -18,7 +18,7 @@ use super::{
     review::{Review, check_kind},
     validation::{self, Environments, Validated, Violation},
 };
-use crate::{auth, meta, rbac::Authorizer, registry::Resource, storage::Key};
+use crate::{auth, authorizer::Authorizer, meta, registry::Resource, storage::Key};
 
 /// The fields of a namespace's metadata that policies don't see.
 const HIDDEN: [&str; 3] = ["managedFields", "ownerReferences", "selfLink"];

@@ -6,7 +6,7 @@ use kubewright_apimachinery::status::Status;
 
 use super::{attributes::Attributes, impersonation::LastModes, user::UserInfo};
 use crate::{
-    rbac::{Authorizer, Decision},
+    authorizer::{Authorizer, Decision},
     usage::{Usage, UsageRecord},
 };
 

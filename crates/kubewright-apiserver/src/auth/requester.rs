@@ -6,7 +6,7 @@ use super::{
     token::TokenError,
     user::UserInfo,
 };
-use crate::rbac::{Authorizer, Decision, EffectiveRules, PolicyRule};
+use crate::authorizer::{Authorizer, Decision, EffectiveRules, PolicyRule};
 
 /// The user of a request, and lookups of users and permissions for a [`Strategy`](crate::registry::Strategy).
 #[derive(Debug)]
@@ -49,6 +49,6 @@ impl<'a> Requester<'a> {
 
     /// Returns the rules of a role, or of a cluster role if there is no namespace.
     pub(crate) fn role(&self, namespace: Option<&str>, name: &str) -> Option<Vec<PolicyRule>> {
-        self.authorizer.role(namespace.unwrap_or_default(), name)
+        self.authorizer.roles().role(namespace.unwrap_or_default(), name)
     }
 }

@@ -8,7 +8,7 @@ use kubewright_apimachinery::status::Status;
 
 use crate::{
     auth::{Attributes, UserInfo, authenticator::unauthorized, user::ANONYMOUS},
-    rbac::Decision,
+    authorizer::Decision,
     registry::builtin::kubelet_subresources,
 };
 

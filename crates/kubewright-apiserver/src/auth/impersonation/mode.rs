@@ -8,7 +8,7 @@ use crate::{
         attributes::Attributes,
         user::{MASTERS, UserInfo, as_service_account},
     },
-    rbac::{Authorizer, Decision},
+    authorizer::{Authorizer, Decision},
 };
 
 /// The API group of what is impersonated.

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     auth::{Attributes, Requester, service_account_name},
+    authorizer::{Authorizer, Binding, PolicyRule, RoleKey, Subject, quoted, uncovered},
     fields::{each, fill_zero, list, text, within},
-    rbac::{Authorizer, Binding, PolicyRule, RoleKey, Subject, quoted, uncovered},
     registry::{Column, Strategy},
 };
 
@@ -131,7 +131,7 @@ impl Strategy for RoleStrategy {
 
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(role) = after.or(before) {
-            self.authorizer.set_role(&key(role), after.map(rules));
+            self.authorizer.roles().set_role(&key(role), after.map(rules));
         }
     }
 
@@ -259,7 +259,7 @@ impl Strategy for BindingStrategy {
 
     fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(object) = after.or(before) {
-            self.authorizer.set_binding(&key(object), after.map(binding));
+            self.authorizer.roles().set_binding(&key(object), after.map(binding));
         }
     }
 

@@ -25,10 +25,10 @@ use super::{
 use crate::{
     admission::{Policies, Webhooks},
     aggregation::ApiServices,
+    authorizer::Authorizer,
     flow_control::FlowControl,
     object_type::ObjectType,
     plugins::Plugins,
-    rbac::Authorizer,
     registry::{
         Column, CustomResources, DefaultStrategy, Operation, Resource, ResourceSchema, Scale, SelectableField,
         SelectableValue, Strategy, Subresource,

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     auth::{Attributes, Identified, Requester, UserInfo},
+    authorizer::{Decision, EffectiveRules, PolicyRule},
     fields::{entries, has, list, text},
     object_type,
-    rbac::{Decision, EffectiveRules, PolicyRule},
     registry::Strategy,
 };
 

@@ -21,8 +21,8 @@ use kubewright_apimachinery::random::Random;
 
 use super::access;
 use crate::{
+    authorizer::{Authorizer, PolicyRule},
     meta,
-    rbac::{Authorizer, PolicyRule},
     storage::{Key, Store, Stored, WriteError},
 };
 
@@ -188,9 +188,9 @@ impl Entry<'_> {
             Some(kind) => {
                 let role = (kind, self.role());
                 let binding = access::described_binding(self.namespace, self.name, role, self.subjects());
-                authorizer.set_binding(&key, Some(binding));
+                authorizer.roles().set_binding(&key, Some(binding));
             }
-            None => authorizer.set_role(&key, Some(self.rules(all).into_iter().map(parse_rule).collect())),
+            None => authorizer.roles().set_role(&key, Some(self.rules(all).into_iter().map(parse_rule).collect())),
         }
     }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::super::node_references::volume_claim;
 use crate::{
     auth::{Attributes, UserInfo},
+    authorizer::Authorizer,
     fields::{has, list, text},
-    rbac::Authorizer,
     storage::{Key, Store},
 };
 

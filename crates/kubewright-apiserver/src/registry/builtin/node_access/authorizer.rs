@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     auth::{Attributes, UserInfo},
+    authorizer::{Decision, EffectiveRules, Extension, PolicyRule},
     fields::text,
-    rbac::{Decision, EffectiveRules, Extension, PolicyRule},
     storage::{Key, Store},
 };
 

@@ -14,9 +14,9 @@ use super::{
 use crate::{
     admission::Operation,
     auth::UserInfo,
+    authorizer::Authorizer,
     fields::{entries, flag, list, text},
     meta,
-    rbac::Authorizer,
     registry::Resource,
     storage::{Key, Store},
 };

@@ -1,29 +1,13 @@
 //! Role-based access control (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
 //!
-//! Roles and bindings are ordinary objects. Their strategies report every change to the [`Authorizer`], an index of
-//! which each request uses one consistent state. This module doesn't know the objects from which the rules come.
+//! Roles and bindings are ordinary objects. Their strategies report every change to [`Roles`], an index of which each
+//! request uses one consistent state. This module doesn't know the objects from which the rules come.
 
-mod abac;
-mod modes;
-mod rule;
+use std::{collections::BTreeSet, sync::Arc};
 
-use std::{
-    collections::BTreeSet,
-    fmt::Debug,
-    sync::{Arc, OnceLock},
-};
-
-use kubewright_apimachinery::status::Status;
 use parking_lot::RwLock;
 
-pub use self::{
-    abac::{AbacPolicies, AbacPolicyError},
-    modes::{AccessReview, AccessReviewer, AuthorizationMode},
-};
-pub(crate) use self::{
-    modes::{AlwaysAllow, AlwaysDeny, Reviewed},
-    rule::{PolicyRule, quoted, uncovered},
-};
+use super::{Decision, EffectiveRules, rule::PolicyRule};
 use crate::{
     auth::{attributes::Attributes, user::UserInfo},
     sorted_map::SortedMap,
@@ -49,72 +33,10 @@ pub(crate) struct Binding {
     pub(crate) subjects: Vec<(Subject, String)>,
 }
 
-/// The decision about a request, and its reason, which may be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) allowed: bool,
-    /// Whether no other authorizer may allow the request.
-    pub(crate) denied: bool,
-    pub(crate) reason: String,
-    /// Why an authorizer couldn't decide; often empty.
-    pub(crate) error: String,
-}
-
-impl Decision {
-    /// Returns the decision that a request is allowed.
-    pub(crate) fn allow(reason: impl Into<String>) -> Self {
-        Self { allowed: true, reason: reason.into(), ..Self::default() }
-    }
-
-    /// Returns whether the request of a user is allowed.
-    ///
-    /// # Errors
-    /// Returns 403 with Kubernetes' message, or 500 if an authorizer couldn't decide.
-    pub(crate) fn require(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
-        match self.error.as_str() {
-            _ if self.allowed => Ok(()),
-            "" => Err(attributes.forbidden(user, &self.reason)),
-            error => Err(Status::internal(error)),
-        }
-    }
-
-    /// Returns the decision of an authorizer that doesn't allow a request, which others may.
-    pub(crate) fn no_opinion(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), ..Self::default() }
-    }
-}
-
-/// All rules that apply to a user in a namespace.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EffectiveRules {
-    pub(crate) rules: Vec<PolicyRule>,
-    /// An error for each bound role that doesn't exist.
-    pub(crate) errors: Vec<String>,
-}
-
-/// An authorizer beside the roles. What it doesn't allow, others may allow.
-pub(crate) trait Extension: Debug + Send + Sync {
-    /// Decides whether a user is allowed to make a request.
-    fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision;
-
-    /// Returns the rules of a user in a namespace that come from this authorizer, or an error if they can't be listed.
-    fn rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules;
-}
-
-/// One of the authorizers that are asked about a request.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Roles and bindings.
-    Roles,
-    /// Another one.
-    Extension(Arc<dyn Extension>),
-}
-
-/// Authorizes requests: by roles and bindings, and by other authorizers, in an order.
+/// All roles and bindings.
 #[derive(Debug, Default)]
-pub(crate) struct Authorizer {
+pub(crate) struct Roles {
     index: RwLock<Arc<Index>>,
-    steps: OnceLock<Vec<Step>>,
 }
 
 /// Names of bindings.
@@ -128,17 +50,7 @@ struct Index {
     bound: SortedMap<(Subject, Arc<str>), Names>,
 }
 
-impl Authorizer {
-    /// Sets the authorizers that are asked from now on, of which the first that allows a request decides. Can be set
-    /// once; by default, roles decide.
-    pub(crate) fn set_steps(&self, steps: Vec<Step>) {
-        self.steps.get_or_init(|| steps);
-    }
-
-    fn steps(&self) -> &[Step] {
-        self.steps.get().map_or(&[Step::Roles], Vec::as_slice)
-    }
-
+impl Roles {
     /// Sets the rules of a role. `None` removes the role.
     pub(crate) fn set_role(&self, key: &RoleKey, rules: Option<Vec<PolicyRule>>) {
         let mut index = self.index.write();
@@ -165,29 +77,7 @@ impl Authorizer {
     }
 
     /// Decides whether a user is allowed to make a request.
-    pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
-        if user.is_unrestricted() {
-            return Decision::allow("");
-        }
-        let (mut reasons, mut errors) = (Vec::new(), Vec::new());
-        for step in self.steps() {
-            let decision = match step {
-                Step::Roles => self.authorize_by_roles(user, attributes),
-                Step::Extension(extension) => extension.authorize(user, attributes),
-            };
-            if decision.allowed {
-                return decision;
-            }
-            reasons.extend(Some(decision.reason).filter(|reason| !reason.is_empty()));
-            errors.extend(Some(decision.error).filter(|error| !error.is_empty()));
-            if decision.denied {
-                return Decision { denied: true, ..undecided(&reasons, &errors) };
-            }
-        }
-        undecided(&reasons, &errors)
-    }
-
-    fn authorize_by_roles(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
+    pub(super) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         let index = self.index.read().clone();
         let mut errors = BTreeSet::new();
         for (binding, subject) in index.bindings_of(user, &attributes.namespace) {
@@ -211,21 +101,8 @@ impl Authorizer {
         Decision::no_opinion(reason)
     }
 
-    /// Returns the rules of a user in a namespace, or in the whole cluster if it is empty.
-    pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
-        let mut effective = EffectiveRules::default();
-        for step in self.steps() {
-            let EffectiveRules { rules, errors } = match step {
-                Step::Roles => self.rules_of_roles(user, namespace),
-                Step::Extension(extension) => extension.rules(user, namespace),
-            };
-            effective.rules.extend(rules);
-            effective.errors.extend(errors);
-        }
-        effective
-    }
-
-    fn rules_of_roles(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
+    /// Returns the rules that are bound to a user in a namespace, or in the whole cluster if it is empty.
+    pub(super) fn rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
         let index = self.index.read().clone();
         let mut bound = EffectiveRules::default();
         for (binding, _) in index.bindings_of(user, namespace) {
@@ -236,16 +113,6 @@ impl Authorizer {
         }
         bound
     }
-}
-
-/// Returns the decision that no authorizer allows a request.
-fn undecided(reasons: &[String], errors: &[String]) -> Decision {
-    let error = match errors {
-        [one] => one.clone(),
-        [] => String::new(),
-        many => format!("[{}]", many.join(", ")),
-    };
-    Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
 }
 
 fn role_not_found((namespace, name): &RoleKey) -> String {
@@ -310,6 +177,3 @@ impl Index {
         found
     }
 }
-
-#[cfg(test)]
-mod tests;
