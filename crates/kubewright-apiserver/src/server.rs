@@ -200,8 +200,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Sets the audiences that stand for this server: service account tokens have them by default, and need one of
-    /// them. Defaults to the issuer.
+    /// Sets the audiences of this server, as `--api-audiences` of kube-apiserver does: service account tokens have them
+    /// by default, and need one of them. Defaults to the issuer.
     pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.issuer.set_audiences(audiences.into_iter().map(Into::into).collect());
         self

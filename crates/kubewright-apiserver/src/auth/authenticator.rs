@@ -45,8 +45,9 @@ pub(crate) struct Authenticator {
 
 /// Identifies the users of bearer tokens that the server doesn't know.
 pub trait TokenReviewer: Debug + Send + Sync + 'static {
-    /// Returns the user of a token, and the audiences for which it is valid, of which none stand for this server;
-    /// `None` if the token is unknown. The request waits in its task until this returns.
+    /// Returns the user of a token and the audiences for which it is valid, or `None` if the token is unknown. Without
+    /// audiences, it is valid for those of this server. The request waits for the return: an implementation that
+    /// blocks must let the other tasks of its thread continue, for example by `tokio::task::block_in_place`.
     ///
     /// # Errors
     /// If the token is refused with a reason, or if there is no answer.
@@ -124,8 +125,8 @@ impl Authenticator {
         })
     }
 
-    /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
-    /// server.
+    /// Returns the user of a bearer token, and those of the given audiences for which it is valid. Without any, they
+    /// are those of this server.
     pub(crate) fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Identified, TokenError> {
         let own = self.issuer.audiences();
         let audiences = if audiences.is_empty() { own } else { audiences };

@@ -26,8 +26,8 @@ impl<'a> Requester<'a> {
         self.user
     }
 
-    /// Returns the user of a bearer token, and the given audiences for which it is valid. No audiences stand for this
-    /// server.
+    /// Returns the user of a bearer token, and those of the given audiences for which it is valid. Without any, they
+    /// are those of this server.
     pub(crate) fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Identified, TokenError> {
         self.authenticator.authenticate_token(token, audiences)
     }

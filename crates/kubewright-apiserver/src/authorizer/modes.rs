@@ -28,7 +28,8 @@ pub enum AuthorizationMode {
 
 /// Decides about requests in the mode `Webhook`.
 pub trait AccessReviewer: Debug + Send + Sync + 'static {
-    /// Decides about a request of a user. The request waits in its task until this returns.
+    /// Decides about a request of a user. The request waits for the return: an implementation that blocks must let the
+    /// other tasks of its thread continue, for example by `tokio::task::block_in_place`.
     ///
     /// # Errors
     /// If there is no decision.

@@ -162,7 +162,7 @@ async fn insert_named(
     };
     if let Some(asked) = asked {
         call.charge(None, &object)?;
-        resource.strategy.pretend(&asked, &mut object);
+        resource.strategy.prepare_dry_run(&asked, &mut object);
         return match call.state.store.get(&resource.storage, &key) {
             Some(present) => Err(taken(&present.value())),
             None => {

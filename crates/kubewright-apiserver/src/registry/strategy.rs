@@ -59,7 +59,7 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
     /// Replaces what [`prepare_create`](Self::prepare_create) has allocated by what a dry run shows. `asked` is the
     /// object before that.
-    fn pretend(&self, _asked: &Value, _new: &mut Value) {}
+    fn prepare_dry_run(&self, _asked: &Value, _new: &mut Value) {}
 
     /// Sets or restores fields that an update must not change. `old` and `new` are in stored form.
     fn prepare_update(&self, _old: &Value, _new: &mut Value) {}

@@ -1,4 +1,4 @@
-//! A file of the audit log that begins anew when it is large.
+//! The file of an audit log, which is renamed when it is large.
 
 use std::{
     ffi::OsStr,

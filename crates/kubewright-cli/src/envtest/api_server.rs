@@ -114,8 +114,8 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         shell.warning(&format!("--{name} has no effect"));
     }
     let plugins = features::plugins(&flags)?;
-    for unmet in features::feature_gates(&flags)?.iter().chain(&plugins.unmet).chain(&unmet_values(&flags)) {
-        shell.warning(unmet);
+    for warning in features::feature_gates(&flags)?.iter().chain(&plugins.warnings).chain(&unused_values(&flags)) {
+        shell.warning(warning);
     }
     let mut signals = Signals::listen()?;
     let mut builder = Cluster::builder()
@@ -173,8 +173,8 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
     let options = options(&flags)?;
     let address = options.address;
     let cluster = builder.start().await.context("start the API server")?;
-    for unmet in features::versions(&flags, cluster.api().registry())? {
-        shell.warning(&unmet);
+    for warning in features::versions(&flags, cluster.api().registry())? {
+        shell.warning(&warning);
     }
     cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
     signals.recv().await;
@@ -186,16 +186,16 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
 }
 
 /// Returns the values of used flags that have no effect.
-fn unmet_values(flags: &Flags) -> Vec<String> {
+fn unused_values(flags: &Flags) -> Vec<String> {
     let always = [("allow-privileged", "true"), ("audit-log-format", "json")];
     let given = always.iter().filter_map(|&(flag, value)| Some((flag, value, flags.last(flag)?)));
-    let unmet = given.filter(|(_, value, wanted)| wanted != value);
-    let unmet = unmet.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}"));
+    let unused = given.filter(|(_, value, wanted)| wanted != value);
+    let unused = unused.map(|(flag, value, wanted)| format!("--{flag}={wanted} has no effect: it is always {value}"));
     let first = ["service-account-issuer", "service-cluster-ip-range"].into_iter().flat_map(|flag| {
         let others = flags.list(flag).into_iter().skip(1);
         others.map(move |value| format!("--{flag}={value} has no effect: only the first value has"))
     });
-    unmet.chain(first).collect()
+    unused.chain(first).collect()
 }
 
 /// Returns the name of the directory for the objects, in that of etcd. Servers with different prefixes share an etcd.

@@ -1,5 +1,5 @@
-//! What the flags of `kube-apiserver` turn on and off: features, admission plugins and API versions. Most of it can't
-//! be changed here, which the functions tell.
+//! The flags of `kube-apiserver` that turn features, admission plugins and API versions on and off. Most of them can't
+//! be changed here; the functions return a warning for each setting without an effect.
 
 use anyhow::{Context, Result, bail};
 use kubewright_apiserver::{AdmissionPlugin, registry::Registry};
@@ -58,12 +58,12 @@ const OTHER_PLUGINS: &[&str] = &[
     "PodTolerationRestriction",
 ];
 
-/// Returns what `--feature-gates` asks for in vain.
+/// Returns a warning for each setting of `--feature-gates` that has no effect.
 ///
 /// # Errors
 /// If a gate doesn't exist, has no boolean value, or can't be changed in Kubernetes either.
 pub(super) fn feature_gates(flags: &Flags) -> Result<Vec<String>> {
-    let mut unmet = Vec::new();
+    let mut warnings = Vec::new();
     for setting in flags.list("feature-gates") {
         let (gate, wanted) = setting.split_once('=').context("a value of --feature-gates is no NAME=BOOLEAN")?;
         // The name may follow that of a component.
@@ -80,9 +80,9 @@ pub(super) fn feature_gates(flags: &Flags) -> Result<Vec<String>> {
         if is_locked {
             bail!("--feature-gates={setting} is not possible: {gate} is always {default}");
         }
-        unmet.push(format!("--feature-gates={setting} has no effect: {gate} is always {default} here"));
+        warnings.push(format!("--feature-gates={setting} has no effect: {gate} is always {default} here"));
     }
-    Ok(unmet)
+    Ok(warnings)
 }
 
 /// The admission plugins that are on or off by flags.
@@ -91,8 +91,8 @@ pub(super) struct Plugins {
     pub(super) node_restriction: bool,
     /// The others that are turned off.
     pub(super) off: Vec<AdmissionPlugin>,
-    /// What the flags ask for in vain.
-    pub(super) unmet: Vec<String>,
+    /// A warning for each setting that has no effect.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Returns the plugins of `--enable-admission-plugins` and `--disable-admission-plugins`.
@@ -112,29 +112,29 @@ pub(super) fn plugins(flags: &Flags) -> Result<Plugins> {
             bail!("{plugin} is in --enable-admission-plugins and --disable-admission-plugins");
         }
     }
-    let in_vain = |flag: &str, plugins: &[&str], here: &[&str], is: &str| {
+    let without_effect = |flag: &str, plugins: &[&str], here: &[&str], is: &str| {
         let mut wanted = plugins.to_vec();
         wanted.retain(|plugin| here.contains(plugin) && !is_changeable(plugin));
         let flag = flag.to_owned();
         let is = is.to_owned();
         wanted.into_iter().map(move |plugin| format!("--{flag}={plugin} has no effect: it is {is}")).collect::<Vec<_>>()
     };
-    let mut unmet = in_vain("enable-admission-plugins", &enabled, OTHER_PLUGINS, "missing");
-    unmet.extend(in_vain("disable-admission-plugins", &disabled, DEFAULT_PLUGINS, "always on"));
+    let mut warnings = without_effect("enable-admission-plugins", &enabled, OTHER_PLUGINS, "missing");
+    warnings.extend(without_effect("disable-admission-plugins", &disabled, DEFAULT_PLUGINS, "always on"));
     Ok(Plugins {
         service_account: !disabled.contains(&"ServiceAccount"),
         node_restriction: enabled.contains(&"NodeRestriction"),
         off: disabled.iter().filter_map(|plugin| AdmissionPlugin::from_name(plugin)).collect(),
-        unmet,
+        warnings,
     })
 }
 
-/// Returns what `--runtime-config` asks for in vain: the versions that are served are always the same.
+/// Returns a warning for each setting of `--runtime-config` that has no effect. The same versions are always served.
 ///
 /// # Errors
 /// If a value is no `VERSION=BOOLEAN`.
 pub(super) fn versions(flags: &Flags, registry: &Registry) -> Result<Vec<String>> {
-    let mut unmet = Vec::new();
+    let mut warnings = Vec::new();
     for setting in flags.list("runtime-config") {
         let (version, wanted) = setting.split_once('=').unwrap_or((setting, "true"));
         let wanted = boolean(wanted).with_context(|| format!("read --runtime-config={setting}"))?;
@@ -149,10 +149,10 @@ pub(super) fn versions(flags: &Flags, registry: &Registry) -> Result<Vec<String>
                 && plural.is_none_or(|plural| *resource.plural == *plural)
         });
         if is_served != wanted || group == "api" {
-            unmet.push(format!("--runtime-config={setting} has no effect: the versions on by default are served"));
+            warnings.push(format!("--runtime-config={setting} has no effect: the versions on by default are served"));
         }
     }
-    Ok(unmet)
+    Ok(warnings)
 }
 
 /// Reads a boolean as Go does.
@@ -178,11 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_that_cannot_be_changed_is_told_or_refused() {
+    fn a_feature_that_cannot_be_changed_is_a_warning_or_an_error() {
         let gates = |value: &str| feature_gates(&flags(&[&format!("--feature-gates={value}")]));
         assert_eq!(gates("AllAlpha=false,kube:AllBeta=f,APIServerTracing=true").unwrap(), Vec::<String>::new());
-        let unmet = gates("AllAlpha=1").unwrap();
-        assert_eq!(unmet, ["--feature-gates=AllAlpha=1 has no effect: AllAlpha is always false here"]);
+        let warnings = gates("AllAlpha=1").unwrap();
+        assert_eq!(warnings, ["--feature-gates=AllAlpha=1 has no effect: AllAlpha is always false here"]);
         for (value, expect) in [
             ("APIServerTracing=false", "APIServerTracing is always true"),
             ("Nope=true", "names no feature gate"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_that_cannot_be_changed_are_told() {
+    fn plugins_that_cannot_be_changed_are_warnings() {
         let found = plugins(&flags(&[
             "--enable-admission-plugins=NodeRestriction,AlwaysPullImages,Priority",
             "--disable-admission-plugins=ServiceAccount,LimitRanger,EventRateLimit,JobValidation",
@@ -207,7 +207,7 @@ mod tests {
             "--enable-admission-plugins=AlwaysPullImages has no effect: it is missing",
             "--disable-admission-plugins=JobValidation has no effect: it is always on",
         ];
-        assert_eq!(found.unmet, expect);
+        assert_eq!(found.warnings, expect);
         for (arguments, expect) in [
             (["--enable-admission-plugins=Nope"].as_slice(), "Nope is no admission plugin"),
             (&["--enable-admission-plugins=Priority", "--disable-admission-plugins=Priority"], "Priority is in"),
@@ -218,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_not_served_are_told() {
+    fn versions_that_are_not_served_are_warnings() {
         let api = ApiServer::builder().build();
         let versions = |value: &str| versions(&flags(&[&format!("--runtime-config={value}")]), api.registry());
         assert_eq!(versions("apps/v1=true,v1,apps/v1/deployments=1,apps/v1beta1=false").unwrap(), Vec::<String>::new());
         for value in ["api/all=true", "apps/v1=false", "apps/v1beta1=true", "apps/v1/deployments=false"] {
-            let unmet = versions(value).unwrap();
-            assert_eq!(unmet.len(), 1, "{value}: {unmet:?}");
+            let warnings = versions(value).unwrap();
+            assert_eq!(warnings.len(), 1, "{value}: {warnings:?}");
         }
         assert!(versions("apps/v1=x").is_err());
     }

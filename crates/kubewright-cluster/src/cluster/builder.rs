@@ -190,7 +190,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the audiences that stand for the API server; see [`ApiServerBuilder::api_audiences`].
+    /// Sets the audiences of the API server; see [`ApiServerBuilder::api_audiences`].
     pub fn api_audiences(mut self, audiences: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.api = self.api.api_audiences(audiences);
         self

@@ -43,7 +43,7 @@ pub(crate) enum TokenError {
 /// Signs and verifies tokens.
 pub(crate) struct Issuer {
     name: String,
-    /// The names of this server in tokens, unless it is named as the issuer.
+    /// The audiences of this server; `None` for the name of the issuer.
     audiences: Option<Vec<String>>,
     /// Unless it is given, the key is generated on first use and lives as long as the server.
     key: OnceLock<Option<Key>>,
@@ -74,7 +74,7 @@ impl Issuer {
         self.name = name;
     }
 
-    /// Sets the audiences that stand for this server.
+    /// Sets the audiences of this server.
     pub(crate) fn set_audiences(&mut self, audiences: Vec<String>) {
         self.audiences = Some(audiences);
     }
@@ -92,8 +92,7 @@ impl Issuer {
         self.key.get().is_some()
     }
 
-    /// Returns the audiences that stand for this server, which tokens have by default: the name of the issuer, unless
-    /// others are set.
+    /// Returns the audiences of this server, which tokens have by default.
     pub(crate) fn audiences(&self) -> &[String] {
         self.audiences.as_deref().unwrap_or(slice::from_ref(&self.name))
     }

@@ -120,7 +120,7 @@ impl ServiceStrategy {
 
 /// Replaces allocated node ports by those that follow on the highest one of the service so far, as in a dry run of
 /// Kubernetes.
-fn pretend_ports(asked: &Value, spec: &mut Value) {
+fn show_dry_run_ports(asked: &Value, spec: &mut Value) {
     let mut highest = None;
     let mut take = |given: Option<u32>| {
         let number = given.unwrap_or_else(|| highest.unwrap_or(DRY_RUN_PORTS) + 1);
@@ -248,7 +248,7 @@ impl Strategy for ServiceStrategy {
         self.allocate(None, object);
     }
 
-    fn pretend(&self, asked: &Value, new: &mut Value) {
+    fn prepare_dry_run(&self, asked: &Value, new: &mut Value) {
         // That of the network itself, which no service gets.
         let address = Ipv4Addr::from_bits(self.range.addresses().start() - 1).to_string();
         let (asked, spec) = (&asked["spec"], &mut new["spec"]);
@@ -256,7 +256,7 @@ impl Strategy for ServiceStrategy {
             set(spec, "clusterIPs", json!([address]));
             set(spec, "clusterIP", address);
         }
-        pretend_ports(asked, spec);
+        show_dry_run_ports(asked, spec);
     }
 
     fn prepare_update(&self, old: &Value, new: &mut Value) {
@@ -462,7 +462,7 @@ mod tests {
         let strategy = fresh();
         let check = |spec: Value, address: Option<&str>, ports: &[u64], health: Option<u64>| {
             let mut service = create(&strategy, spec.clone()).0;
-            strategy.pretend(&json!({"spec": spec}), &mut service);
+            strategy.prepare_dry_run(&json!({"spec": spec}), &mut service);
             let spec = &service["spec"];
             assert_eq!(spec["clusterIP"].as_str(), address, "{service}");
             assert_eq!(list(spec, "/clusterIPs").first().and_then(Value::as_str), address, "{service}");
