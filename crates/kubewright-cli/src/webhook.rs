@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use http::{Request, StatusCode, header};
 use kube::{Client, client::Body, config::Kubeconfig};
 
-/// The longest wait for an answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest wait for an answer, where no other is set.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a request is sent, at most.
 pub(crate) const ATTEMPTS: u32 = 5;
 /// By how much each pause between attempts is longer than the one before.
@@ -24,6 +24,8 @@ pub(crate) struct Webhook {
     path: String,
     /// The pause after the first attempt that fails.
     backoff: Duration,
+    /// The longest wait for an answer.
+    timeout: Duration,
 }
 
 /// Why there is no answer.
@@ -64,7 +66,12 @@ impl Webhook {
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         config.cluster_url = http::Uri::from_parts(parts)?;
         config.default_retry = false;
-        Ok(Self { client: kubewright_connect::client(config)?, path, backoff })
+        Ok(Self { client: kubewright_connect::client(config)?, path, backoff, timeout: TIMEOUT })
+    }
+
+    /// Sets the longest wait for an answer.
+    pub(crate) fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Sends an object in JSON, repeatedly as long as `is_temporary` says so of the error, and returns the answer.
@@ -90,7 +97,7 @@ impl Webhook {
 
     async fn post_once(&self, body: &str) -> Result<Vec<u8>, PostError> {
         let exchange = async {
-            let request = Request::post(format!("{}?timeout={}s", self.path, TIMEOUT.as_secs()))
+            let request = Request::post(format!("{}?timeout={}s", self.path, self.timeout.as_secs()))
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::ACCEPT, "application/json, */*")
                 .body(Body::from(body.as_bytes().to_vec()))?;
@@ -98,7 +105,7 @@ impl Webhook {
             let code = response.status();
             anyhow::Ok((code, response.into_body().collect_bytes().await?))
         };
-        let answer = tokio::time::timeout(TIMEOUT, exchange).await.map_err(anyhow::Error::from).flatten();
+        let answer = tokio::time::timeout(self.timeout, exchange).await.map_err(anyhow::Error::from).flatten();
         let (code, answer) = answer.map_err(PostError::Unreachable)?;
         if code.is_success() {
             return Ok(answer.to_vec());

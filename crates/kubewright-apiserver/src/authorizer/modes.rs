@@ -30,10 +30,7 @@ pub enum AuthorizationMode {
 pub trait AccessReviewer: Debug + Send + Sync + 'static {
     /// Decides about a request of a user. The request waits for the return: an implementation that blocks must let the
     /// other tasks of its thread continue, for example by `tokio::task::block_in_place`.
-    ///
-    /// # Errors
-    /// If there is no decision.
-    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String>;
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> AccessReview;
 }
 
 /// The decision of an [`AccessReviewer`], as in the status of a `SubjectAccessReview`.
@@ -45,6 +42,8 @@ pub struct AccessReview {
     pub denied: bool,
     /// The reason, which may be empty.
     pub reason: String,
+    /// The error because of which there is no decision, or because of which the request is denied; otherwise empty.
+    pub evaluation_error: String,
 }
 
 /// The authorizer of the mode `Webhook`.
@@ -54,13 +53,9 @@ pub(crate) struct Reviewed(pub(crate) Arc<dyn AccessReviewer>);
 impl Extension for Reviewed {
     fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         const BOTH: &str = "webhook subject access review returned both allow and deny response";
-        match self.0.review(user, attributes) {
-            Ok(AccessReview { allowed, denied, reason }) => {
-                let error = if allowed && denied { BOTH.into() } else { String::new() };
-                Decision { allowed: allowed && !denied, denied, reason, error }
-            }
-            Err(error) => Decision { error, ..Decision::default() },
-        }
+        let AccessReview { allowed, denied, reason, evaluation_error } = self.0.review(user, attributes);
+        let error = if allowed && denied { BOTH.into() } else { evaluation_error };
+        Decision { allowed: allowed && !denied, denied, reason, error }
     }
 
     fn rules(&self, _user: &UserInfo, _namespace: &str) -> EffectiveRules {

@@ -110,14 +110,15 @@ async fn the_first_mode_that_allows_a_request_decides() {
 struct ByName;
 
 impl AccessReviewer for ByName {
-    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> AccessReview {
         let reason = format!("{} of {}", attributes.verb, attributes.resource);
         match user.name.as_str() {
-            "allowed" => Ok(AccessReview { allowed: true, reason, ..AccessReview::default() }),
-            "denied" => Ok(AccessReview { denied: true, reason, ..AccessReview::default() }),
-            "both" => Ok(AccessReview { allowed: true, denied: true, reason }),
-            "failed" => Err("no answer".into()),
-            _ => Ok(AccessReview { reason, ..AccessReview::default() }),
+            "allowed" => AccessReview { allowed: true, reason, ..AccessReview::default() },
+            "denied" => AccessReview { denied: true, reason, ..AccessReview::default() },
+            "both" => AccessReview { allowed: true, denied: true, reason, ..AccessReview::default() },
+            "failed" => AccessReview { evaluation_error: "no answer".into(), ..AccessReview::default() },
+            "refused" => AccessReview { denied: true, evaluation_error: "no answer".into(), ..AccessReview::default() },
+            _ => AccessReview { reason, ..AccessReview::default() },
         }
     }
 }
@@ -137,7 +138,9 @@ impl TokenReviewer for ByName {
 async fn another_program_decides_about_requests_and_tokens() {
     let modes = [AuthorizationMode::Webhook(Arc::new(ByName)), AuthorizationMode::AlwaysAllow];
     let api = ApiServer::builder().authorization_modes(modes).token_reviewer(Arc::new(ByName)).build();
-    for (user, code) in [("allowed", 200), ("denied", 403), ("both", 500), ("failed", 200), ("anyone", 200)] {
+    for (user, code) in
+        [("allowed", 200), ("denied", 403), ("both", 500), ("failed", 200), ("refused", 500), ("anyone", 200)]
+    {
         let user = UserInfo::new(user, ["system:authenticated"]);
         send_as(&api, &user, "GET /api/v1/secrets", &[], "").await.expect_code(code);
     }

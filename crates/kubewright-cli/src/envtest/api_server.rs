@@ -42,6 +42,7 @@ const KNOWN: Known = Known {
         ("audit-webhook-config-file", "Kubeconfig with the address of a server that events are sent to"),
         ("audit-webhook-initial-backoff", "Pause after the first attempt that fails [default: 10s]"),
         ("audit-webhook-mode", "When events are sent: batch or blocking [default: batch]"),
+        ("authorization-config", "File with the authorizers in their order, in place of --authorization-mode"),
         (
             "authorization-mode",
             "Authorizers in their order: RBAC, Node, ABAC, Webhook, AlwaysAllow, AlwaysDeny [default: AlwaysAllow]",
@@ -94,7 +95,6 @@ const KNOWN: Known = Known {
     refused: &[
         ("admission-control-config-file", "admission plugins have their defaults"),
         ("authentication-config", "users can have certificates and the tokens of --token-auth-file"),
-        ("authorization-config", "use --authorization-mode"),
         ("oidc-issuer-url", "users can have the tokens of --token-auth-file"),
     ],
 };

@@ -7,6 +7,7 @@
 
 mod api_server;
 mod authorization;
+mod authorization_config;
 mod etcd;
 mod features;
 mod flags;

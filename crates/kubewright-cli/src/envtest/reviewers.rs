@@ -3,7 +3,10 @@
 use std::{collections::HashMap, fmt, hash::Hash, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{
+    cel::{Composition, MatchConditions, PolicyEnvironment, PolicyInput},
+    clock::SharedClock,
+};
 use kubewright_cluster::{AccessReview, AccessReviewer, Attributes, TokenReviewer, UserInfo};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -13,7 +16,7 @@ use tokio::runtime::Handle;
 use super::flags::Flags;
 use crate::{
     audit::go_duration,
-    webhook::{PostError, Webhook},
+    webhook::{PostError, TIMEOUT, Webhook},
 };
 
 /// The pause after the first attempt to ask a server that fails.
@@ -40,8 +43,29 @@ impl<K, A> fmt::Debug for Reviewer<K, A> {
 
 /// A reviewer of tokens with the audiences that are asked for.
 pub(super) type Tokens = Reviewer<(String, Vec<String>), Option<(UserInfo, Vec<String>)>>;
-/// A reviewer of requests, by the `spec` of their reviews.
-pub(super) type Access = Reviewer<String, AccessReview>;
+/// A reviewer of requests.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// The answers are those to the `spec` of reviews.
+    reviewer: Reviewer<String, AccessReview>,
+    /// The conditions under which the server is asked.
+    conditions: MatchConditions,
+    /// Whether requests are denied that the server can't be asked about.
+    denies_on_failure: bool,
+}
+
+/// The settings of a reviewer of requests.
+pub(super) struct AccessSettings<'a> {
+    pub(super) kubeconfig: &'a str,
+    /// The version of the reviews.
+    pub(super) version: &'static str,
+    /// For how long answers are kept: those that allow, and others.
+    pub(super) keep: [Duration; 2],
+    /// The longest wait for an answer.
+    pub(super) timeout: Duration,
+    pub(super) conditions: MatchConditions,
+    pub(super) denies_on_failure: bool,
+}
 
 #[derive(Deserialize)]
 struct Answer<S> {
@@ -83,7 +107,7 @@ pub(super) async fn tokens(flags: &Flags, clock: &SharedClock) -> Result<Option<
     let Some(path) = flags.last("authentication-token-webhook-config-file") else { return Ok(None) };
     let keep = duration(flags, "authentication-token-webhook-cache-ttl", Duration::from_secs(120))?;
     let version = version(flags, "authentication-token-webhook-version")?;
-    Reviewer::open(path, version, clock, [keep, keep]).await.map(Some)
+    Reviewer::open(path, version, clock, [keep, keep], TIMEOUT).await.map(Some)
 }
 
 /// Returns the reviewer of `--authorization-webhook-config-file`.
@@ -98,7 +122,15 @@ pub(super) async fn access(flags: &Flags, clock: &SharedClock) -> Result<Access>
         duration(flags, "authorization-webhook-cache-authorized-ttl", Duration::from_secs(300))?,
         duration(flags, "authorization-webhook-cache-unauthorized-ttl", Duration::from_secs(30))?,
     ];
-    Reviewer::open(path, version(flags, "authorization-webhook-version")?, clock, keep).await
+    let settings = AccessSettings {
+        kubeconfig: path,
+        version: version(flags, "authorization-webhook-version")?,
+        keep,
+        timeout: TIMEOUT,
+        conditions: MatchConditions::default(),
+        denies_on_failure: false,
+    };
+    Access::open(settings, clock).await
 }
 
 fn version(flags: &Flags, flag: &str) -> Result<&'static str> {
@@ -115,8 +147,14 @@ fn duration(flags: &Flags, flag: &str, default: Duration) -> Result<Duration> {
 }
 
 impl<K: Clone + Eq + Hash, A: Clone> Reviewer<K, A> {
-    async fn open(path: &str, version: &'static str, clock: &SharedClock, keep: [Duration; 2]) -> Result<Self> {
-        let webhook = Webhook::open(path.into(), BACKOFF).await?;
+    async fn open(
+        path: &str,
+        version: &'static str,
+        clock: &SharedClock,
+        keep: [Duration; 2],
+        timeout: Duration,
+    ) -> Result<Self> {
+        let webhook = Webhook::open(path.into(), BACKOFF).await?.timeout(timeout);
         Ok(Self { webhook, version, clock: clock.clone(), keep, answers: Mutex::default() })
     }
 
@@ -171,55 +209,91 @@ impl TokenReviewer for Tokens {
 }
 
 impl AccessReviewer for Access {
-    fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
-        let spec = self.spec(user, attributes);
-        let review = json!({
-            "kind": "SubjectAccessReview",
-            "apiVersion": format!("authorization.k8s.io/{}", self.version),
-            "metadata": {},
-            "spec": spec,
-            "status": {"allowed": false},
-        });
-        self.answer(&spec.to_string(), &review, |AccessStatus { allowed, denied, reason }| {
-            Ok((AccessReview { allowed, denied, reason }, allowed))
-        })
+    fn review(&self, user: &UserInfo, attributes: &Attributes) -> AccessReview {
+        match self.is_asked_about(user, attributes) {
+            Ok(false) => AccessReview::default(),
+            Ok(true) => self.ask(user, attributes).unwrap_or_else(|error| self.failed(error)),
+            Err(error) => self.failed(error),
+        }
     }
 }
 
 impl Access {
-    fn spec(&self, user: &UserInfo, attributes: &Attributes) -> Value {
-        let Attributes { verb, group, resource, subresource, namespace, name, path, fields } = attributes;
-        let mut spec = json!({"user": user.name});
-        if path.is_empty() {
-            let texts = [
-                ("namespace", namespace),
-                ("verb", verb),
-                ("group", group),
-                ("resource", resource),
-                ("subresource", subresource),
-                ("name", name),
-            ];
-            let given = texts.into_iter().filter(|(_, text)| !text.is_empty());
-            let mut of: serde_json::Map<_, _> = given.map(|(name, text)| (name.to_owned(), json!(text))).collect();
-            let fields = fields.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
-            let fields: Vec<_> = fields.collect();
-            if !fields.is_empty() {
-                of.insert("fieldSelector".into(), json!({"requirements": fields}));
-            }
-            spec["resourceAttributes"] = of.into();
-        } else {
-            spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
-        }
-        let groups = if self.version == "v1" { "groups" } else { "group" };
-        for (field, value, is_given) in [
-            ("uid", json!(user.uid), !user.uid.is_empty()),
-            (groups, json!(user.groups), !user.groups.is_empty()),
-            ("extra", json!(user.extra), !user.extra.is_empty()),
-        ] {
-            if is_given {
-                spec[field] = value;
-            }
-        }
-        spec
+    /// Returns the reviewer of requests with these settings.
+    ///
+    /// # Errors
+    /// If the kubeconfig can't be used.
+    pub(super) async fn open(settings: AccessSettings<'_>, clock: &SharedClock) -> Result<Self> {
+        let AccessSettings { kubeconfig, version, keep, timeout, conditions, denies_on_failure } = settings;
+        let reviewer = Reviewer::open(kubeconfig, version, clock, keep, timeout).await?;
+        Ok(Self { reviewer, conditions, denies_on_failure })
     }
+
+    /// Returns the decision about a request that the server can't be asked about.
+    fn failed(&self, evaluation_error: String) -> AccessReview {
+        AccessReview { denied: self.denies_on_failure, evaluation_error, ..AccessReview::default() }
+    }
+
+    /// Returns whether all conditions hold.
+    fn is_asked_about(&self, user: &UserInfo, attributes: &Attributes) -> Result<bool, String> {
+        if self.conditions.is_empty() {
+            return Ok(true);
+        }
+        let request = PolicyInput::new(Some(&spec("v1", user, attributes)));
+        let (environment, composition) = (PolicyEnvironment::new([("request", request)]), Composition::default());
+        let holds = self.conditions.hold(&environment, &composition);
+        tokio::task::block_in_place(|| Handle::current().block_on(holds))
+    }
+
+    fn ask(&self, user: &UserInfo, attributes: &Attributes) -> Result<AccessReview, String> {
+        let version = self.reviewer.version;
+        let spec = spec(version, user, attributes);
+        let review = json!({
+            "kind": "SubjectAccessReview",
+            "apiVersion": format!("authorization.k8s.io/{version}"),
+            "metadata": {},
+            "spec": spec,
+            "status": {"allowed": false},
+        });
+        self.reviewer.answer(&spec.to_string(), &review, |AccessStatus { allowed, denied, reason }| {
+            Ok((AccessReview { allowed, denied, reason, ..AccessReview::default() }, allowed))
+        })
+    }
+}
+
+/// Returns the `spec` of a review in a version.
+fn spec(version: &str, user: &UserInfo, attributes: &Attributes) -> Value {
+    let Attributes { verb, group, resource, subresource, namespace, name, path, fields } = attributes;
+    let mut spec = json!({"user": user.name});
+    if path.is_empty() {
+        let texts = [
+            ("namespace", namespace),
+            ("verb", verb),
+            ("group", group),
+            ("resource", resource),
+            ("subresource", subresource),
+            ("name", name),
+        ];
+        let given = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        let mut of: serde_json::Map<_, _> = given.map(|(name, text)| (name.to_owned(), json!(text))).collect();
+        let fields = fields.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        let fields: Vec<_> = fields.collect();
+        if !fields.is_empty() {
+            of.insert("fieldSelector".into(), json!({"requirements": fields}));
+        }
+        spec["resourceAttributes"] = of.into();
+    } else {
+        spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
+    }
+    let groups = if version == "v1" { "groups" } else { "group" };
+    for (field, value, is_given) in [
+        ("uid", json!(user.uid), !user.uid.is_empty()),
+        (groups, json!(user.groups), !user.groups.is_empty()),
+        ("extra", json!(user.extra), !user.extra.is_empty()),
+    ] {
+        if is_given {
+            spec[field] = value;
+        }
+    }
+    spec
 }

@@ -119,6 +119,7 @@ fn flags_change_admission_and_audiences() {
     let flags = [
         format!("--secure-port={server}"),
         format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+        "--authorization-mode=RBAC".into(),
         "--disable-admission-plugins=ServiceAccount,Priority".into(),
         "--api-audiences=one,two".into(),
     ];
@@ -341,6 +342,53 @@ fn other_servers_decide_about_tokens_and_requests() {
     let spec = json!({"resourceAttributes": attributes, "user": "ann", "groups": ["g", "system:authenticated"]});
     assert_eq!((&pods["apiVersion"], &pods["spec"]), (&json!("authorization.k8s.io/v1"), &spec));
     assert_eq!(secrets, again);
+}
+
+#[test]
+fn authorizers_are_those_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = programs(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [kubeconfig, tokens, config] = ["kubeconfig", "tokens", "config"].map(|name| folder.path().join(name));
+    fs::write(&kubeconfig, kubeconfig_of(&listener).to_string()).unwrap();
+    fs::write(&tokens, "t,ann,\n").unwrap();
+    let webhook = json!({"timeout": "3s", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
+        "matchConditionSubjectAccessReviewVersion": "v1",
+        "matchConditions": [{"expression": "request.resourceAttributes.resource == 'pods'"}],
+        "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig}});
+    let file = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": [
+        {"type": "RBAC", "name": "roles"}, {"type": "Webhook", "name": "other", "webhook": webhook},
+    ]});
+    fs::write(&config, file.to_string()).unwrap();
+    let server = free_port();
+    let flags = [
+        format!("--secure-port={server}"),
+        format!("--authorization-config={}", config.display()),
+        format!("--token-auth-file={}", tokens.display()),
+    ];
+    let program = Command::new(directory.join("kube-apiserver")).args(flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(program.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let allow = |mut review: Value| {
+        review["status"] = json!({"allowed": true});
+        review
+    };
+    thread::scope(|scope| {
+        // It isn't asked about requests that don't meet the condition.
+        let received = scope.spawn(|| receive(&listener, allow).1);
+        for (path, expect) in [
+            ("/api/v1/secrets", r#"User \"ann\" cannot list resource \"secrets\""#),
+            ("/api/v1/pods", "PodList"),
+            ("/metrics", "no such key: resourceAttributes"),
+        ] {
+            let url = format!("https://127.0.0.1:{server}{path}");
+            let arguments = ["--silent", "--insecure", "--max-time", "20", "--header", "Authorization: Bearer t"];
+            let output = Command::new("curl").args(arguments).arg(url).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains(expect), "{path}: {text}");
+        }
+        assert_eq!(received.join().unwrap()["spec"]["resourceAttributes"]["resource"], "pods");
+    });
 }
 
 #[test]
