@@ -25,8 +25,9 @@ impl Known {
             "The part of {} in kubewright, for envtest.\n\nUsage: {} [--FLAG=VALUE ...]\n\n",
             self.program, self.program
         );
+        let width = self.used.iter().map(|(flag, _)| flag.len()).max().unwrap_or_default();
         for (flag, about) in self.used {
-            let _ = writeln!(help, "  --{flag:<34} {about}");
+            let _ = writeln!(help, "  --{flag:<width$}  {about}");
         }
         help.push_str("\nWithout effect:\n");
         for flag in self.accepted {
