@@ -39,6 +39,8 @@ use self::{layers::Layers, layout::Layout};
 const OWN: &str = ".kubewright";
 /// The directory of the node for the trial of its [`Tools`].
 pub(crate) const TRIAL: &str = ".trial";
+/// The number of trials before one is an error: a mount of the host that ends meanwhile lets a trial fail.
+const TRIALS: u32 = 3;
 /// The number of looks at a process that mounts its file systems, and the pause before the next one.
 const LOOKS: (u32, Duration) = (10_000, Duration::from_millis(1));
 /// The number of links in a path after which Linux gives up.
@@ -154,7 +156,8 @@ impl Tools {
         for (user, read_only) in direct.into_iter().chain(in_namespaces) {
             let nsenter = tools.nsenter.clone().filter(|_| user.is_none());
             let tools = Self { nsenter, user, read_only, ..tools.clone() };
-            match tools.try_out(folder) {
+            let tried = (1..TRIALS).fold(tools.try_out(folder), |tried, _| tried.or_else(|_| tools.try_out(folder)));
+            match tried {
                 Ok(()) => return Ok(tools),
                 Err(error) => why = error.to_string().trim().replace('\n', "; "),
             }
