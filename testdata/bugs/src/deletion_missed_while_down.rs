@@ -1,10 +1,9 @@
-//! A deletion that nobody saw.
+//! A deletion while the operator isn't running.
 //!
-//! The operator takes an address from a pool for each object, and gives it back when it is told that the object is
-//! gone. Objects that are deleted while the operator isn't running are gone without a word, and their addresses are
-//! never given back.
+//! The operator allocates an address from a pool for each object, and releases it when it receives the deletion of the
+//! object. It doesn't receive the deletions that happen while it isn't running, and never releases these addresses.
 //!
-//! The fixed operator holds its objects by a finalizer until the address is back.
+//! The fixed operator has a finalizer on its objects until it has released the address.
 
 use crate::kit::*;
 

@@ -1,8 +1,8 @@
 //! An hour that comes twice.
 //!
-//! The operator starts a report at half past two, local time. It looks at the clock on the wall, and notes for which
-//! minute it has started one. In the night in which summer time ends there are two such minutes, and two reports; in
-//! spring there is none.
+//! The operator starts a report at half past two, local time. It compares local times, and notes for which minute it
+//! has started one. In the night in which summer time ends there are two such minutes, and two reports. In the night in
+//! which it begins, half past two doesn't occur, and no report starts.
 //!
 //! The fixed operator has one report for each local date, when half past two has passed.
 

@@ -1,7 +1,7 @@
 //! A missing watch.
 //!
-//! The operator reads a secret that its object names. If there is none, it reports that, and waits for a change; but
-//! nothing wakes it when the secret is created. Users then edit the object, or restart the operator.
+//! The operator reads a secret that its object names. If the secret doesn't exist, it reports that, and waits for a
+//! change, but the creation of the secret causes no reconcile. Users then edit the object, or restart the operator.
 //!
 //! The fixed operator watches the secret that it has read.
 
