@@ -118,7 +118,7 @@ async fn token_reviews_authenticate_tokens() {
 }
 
 #[tokio::test]
-async fn audiences_that_stand_for_the_server_are_set() {
+async fn audiences_of_the_server_are_set() {
     let api = ApiServer::builder().service_account_issuer("https://issuer").api_audiences(["a", "b"]).build();
     create(&api, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;
     let default = token(&api, json!({})).await;

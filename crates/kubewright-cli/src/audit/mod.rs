@@ -14,7 +14,7 @@ use kubewright_apimachinery::{clock::SharedClock, duration};
 use kubewright_cluster::{AuditLog, AuditPolicy, AuditSink};
 use kubewright_manifests::yaml;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::{
     rotation::{RotatingFile, Rotation},
@@ -167,11 +167,15 @@ pub(crate) fn go_duration(text: &str) -> Result<Duration, String> {
     u64::try_from(nanoseconds).map(Duration::from_nanos).map_err(|_| "use a duration that isn't negative".into())
 }
 
+/// Returns the only document of a file.
+pub(crate) fn single_document(text: &str) -> Result<Value> {
+    let documents = <[_; 1]>::try_from(yaml::read(text)?);
+    let [document] = documents.or_else(|all| bail!("the file has {} documents instead of one", all.len()))?;
+    Ok(document)
+}
+
 /// Reads a policy.
 fn read_policy(path: &Path) -> Result<AuditPolicy> {
-    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    let documents = yaml::read(&text).with_context(|| format!("read {}", path.display()))?;
-    let [policy] = <[_; 1]>::try_from(documents)
-        .or_else(|documents| bail!("{} has {} documents instead of a policy", path.display(), documents.len()))?;
-    AuditPolicy::from_value(policy).with_context(|| format!("read {}", path.display()))
+    let read = || anyhow::Ok(AuditPolicy::from_value(single_document(&fs::read_to_string(path)?)?)?);
+    read().with_context(|| format!("read {}", path.display()))
 }

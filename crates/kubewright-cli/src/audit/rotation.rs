@@ -156,39 +156,18 @@ fn append(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read as _, sync::Arc, time::Duration};
+    use std::io::Read as _;
 
     use flate2::read::GzDecoder;
-    use kubewright_apimachinery::clock::Clock;
-    use parking_lot::Mutex;
+    use kubewright_apimachinery::clock::VirtualClock;
 
     use super::*;
 
-    /// A clock that is set.
-    #[derive(Debug)]
-    struct SetClock(Mutex<Timestamp>);
-
-    impl SetClock {
-        fn advance(&self, by: SignedDuration) {
-            *self.0.lock() += by;
-        }
-    }
-
-    impl Clock for SetClock {
-        fn now(&self) -> Timestamp {
-            *self.0.lock()
-        }
-
-        fn monotonic(&self) -> Duration {
-            Duration::ZERO
-        }
-    }
-
-    #[test]
-    fn a_large_file_is_kept_under_another_name_as_long_as_wanted() {
+    #[tokio::test(start_paused = true)]
+    async fn a_large_file_is_kept_under_another_name_as_long_as_wanted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/audit.log");
-        let clock = Arc::new(SetClock(Mutex::new("2026-01-31T12:00:00Z".parse().unwrap())));
+        let clock = VirtualClock::starting_at("2026-01-31T12:00:00Z".parse().unwrap());
         let mut rotation = Rotation { max_size: 10, max_backups: 2, max_age: 1, compresses: false };
         let open_with = |rotation| RotatingFile::open(&path, rotation, clock.clone()).unwrap();
         let open = || open_with(rotation);
@@ -208,14 +187,14 @@ mod tests {
         assert!(log.write_all(b"more than ten bytes").is_err());
         fs::write(path.with_file_name("audit-old.log"), "somebody's").unwrap();
         for _ in 0..3 {
-            clock.advance(SignedDuration::from_hours(1));
+            clock.jump(SignedDuration::from_hours(1));
             log = open();
             log.write_all(b"dddd\neeee\n").unwrap();
         }
         let expect =
             ["audit-2026-01-31T14-00-00.000.log", "audit-2026-01-31T15-00-00.000.log", "audit-old.log", "audit.log"];
         assert_eq!(names(), expect);
-        clock.advance(SignedDuration::from_mins(24 * 60 - 30));
+        clock.jump(SignedDuration::from_mins(24 * 60 - 30));
         drop(open());
         assert_eq!(names(), &expect[1..]);
 
@@ -227,7 +206,7 @@ mod tests {
         let file = File::open(path.with_file_name(compressed)).unwrap();
         GzDecoder::new(file).read_to_string(&mut text).unwrap();
         assert_eq!(text, "dddd\neeee\n");
-        clock.advance(SignedDuration::from_hours(1));
+        clock.jump(SignedDuration::from_hours(1));
         drop(open_with(rotation));
         assert_eq!(names(), ["audit-old.log", "audit.log"]);
     }

@@ -19,13 +19,12 @@ pub(super) async fn modes(flags: &Flags, clock: &SharedClock) -> Result<Vec<Auth
         if let Some(other) = others.into_iter().find(|flag| flags.last(flag).is_some()) {
             bail!("--authorization-config and --{other} can't be used together");
         }
-        return authorization_config::modes(path, clock).await;
+        return authorization_config::modes(path, flags, clock).await;
     }
     let mut names = flags.list("authorization-mode");
     if names.is_empty() {
         names.push("AlwaysAllow");
     }
-    let policies = flags.last("authorization-policy-file");
     for (flag, mode) in [("authorization-policy-file", "ABAC"), ("authorization-webhook-config-file", "Webhook")] {
         if flags.last(flag).is_some() && !names.contains(&mode) {
             bail!("--{flag} is for --authorization-mode={mode}, which is missing");
@@ -37,29 +36,28 @@ pub(super) async fn modes(flags: &Flags, clock: &SharedClock) -> Result<Vec<Auth
             bail!("--authorization-mode={} names {name} more than once", names.join(","));
         }
         modes.push(match name {
-            "ABAC" => {
-                let Some(path) = policies else { bail!("--authorization-mode=ABAC needs --authorization-policy-file") };
-                let policies = AbacPolicies::from_lines(&read(path)?);
-                AuthorizationMode::Abac(policies.with_context(|| format!("read the policies of {path}"))?)
-            }
             "Webhook" => AuthorizationMode::Webhook(Arc::new(reviewers::access(flags, clock).await?)),
-            _ => builtin_mode(name).with_context(|| {
-                format!(
-                    "--authorization-mode={name} is no mode: use RBAC, Node, ABAC, Webhook, AlwaysAllow or AlwaysDeny"
-                )
-            })?,
+            _ => mode_of_name(name, flags)?,
         });
     }
     Ok(modes)
 }
 
-/// Returns a mode that needs no file.
-pub(super) fn builtin_mode(name: &str) -> Option<AuthorizationMode> {
-    Some(match name {
+/// Returns the mode of a name, which is not `Webhook`.
+///
+/// # Errors
+/// If the mode doesn't exist, or if its file is missing or can't be read.
+pub(super) fn mode_of_name(name: &str, flags: &Flags) -> Result<AuthorizationMode> {
+    Ok(match name {
         "RBAC" => AuthorizationMode::Rbac,
         "Node" => AuthorizationMode::Node,
         "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
         "AlwaysDeny" => AuthorizationMode::AlwaysDeny,
-        _ => return None,
+        "ABAC" => {
+            let path = flags.last("authorization-policy-file").context("ABAC needs --authorization-policy-file")?;
+            let policies = AbacPolicies::from_lines(&read(path)?);
+            AuthorizationMode::Abac(policies.with_context(|| format!("read the policies of {path}"))?)
+        }
+        _ => bail!("{name} is no mode of authorization: use RBAC, Node, ABAC, Webhook, AlwaysAllow or AlwaysDeny"),
     })
 }

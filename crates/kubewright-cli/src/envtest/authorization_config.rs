@@ -6,21 +6,22 @@ use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::{cel::MatchConditions, clock::SharedClock};
 use kubewright_cluster::AuthorizationMode;
-use kubewright_manifests::yaml;
 use serde::Deserialize;
 
 use super::{
     api_server::read,
-    authorization::builtin_mode,
-    reviewers::{Access, AccessSettings},
+    authorization::mode_of_name,
+    flags::Flags,
+    reviewers::{AUTHORIZED_TTL, Access, AccessSettings, UNAUTHORIZED_TTL, review_version},
 };
-use crate::audit::go_duration;
+use crate::{
+    audit::{go_duration, single_document},
+    webhook::TIMEOUT,
+};
 
 /// The versions of the file.
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
-/// The longest wait for an answer of a webhook.
-const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -78,7 +79,7 @@ struct MatchCondition {
 /// # Errors
 /// If the file can't be read, or if a field has a value that Kubernetes refuses. A webhook within the cluster
 /// (`InClusterConfig`) is not supported.
-pub(super) async fn modes(path: &str, clock: &SharedClock) -> Result<Vec<AuthorizationMode>> {
+pub(super) async fn modes(path: &str, flags: &Flags, clock: &SharedClock) -> Result<Vec<AuthorizationMode>> {
     let authorizers = parse(&read(path)?).with_context(|| format!("read {path}"))?;
     let mut modes = Vec::new();
     for AuthorizerConfiguration { kind, name, webhook } in authorizers {
@@ -88,7 +89,7 @@ pub(super) async fn modes(path: &str, clock: &SharedClock) -> Result<Vec<Authori
                     webhook.open(clock).await.with_context(|| format!("use the authorizer {name} of {path}"))?;
                 AuthorizationMode::Webhook(Arc::new(access))
             }
-            None => builtin_mode(&kind).with_context(|| format!("{path}: {kind} is no type of an authorizer"))?,
+            None => mode_of_name(&kind, flags).with_context(|| format!("use the authorizer {name} of {path}"))?,
         });
     }
     Ok(modes)
@@ -96,9 +97,7 @@ pub(super) async fn modes(path: &str, clock: &SharedClock) -> Result<Vec<Authori
 
 /// Returns the authorizers of a file. Those of the type `Webhook`, and no others, have a webhook.
 fn parse(text: &str) -> Result<Vec<AuthorizerConfiguration>> {
-    let [document] = <[_; 1]>::try_from(yaml::read(text)?)
-        .or_else(|documents| bail!("it has {} documents instead of one", documents.len()))?;
-    let AuthorizationConfiguration { api_version, kind, authorizers } = serde_json::from_value(document)?;
+    let AuthorizationConfiguration { api_version, kind, authorizers } = serde_json::from_value(single_document(text)?)?;
     if kind != "AuthorizationConfiguration" || !VERSIONS.contains(&api_version.as_str()) {
         bail!("it is of {api_version}, kind {kind}, instead of {}, kind AuthorizationConfiguration", VERSIONS[0]);
     }
@@ -123,7 +122,7 @@ fn parse(text: &str) -> Result<Vec<AuthorizerConfiguration>> {
 impl WebhookConfiguration {
     async fn open(&self, clock: &SharedClock) -> Result<Access> {
         let timeout = go_duration(&self.timeout).map_err(anyhow::Error::msg).context("read its timeout")?;
-        if timeout.is_zero() || timeout > MAX_TIMEOUT {
+        if timeout.is_zero() || timeout > TIMEOUT {
             bail!("its timeout {} must be more than 0s and at most 30s", self.timeout);
         }
         let denies_on_failure = match self.failure_policy.as_str() {
@@ -131,11 +130,7 @@ impl WebhookConfiguration {
             "NoOpinion" => false,
             other => bail!("its failurePolicy {other:?} is not supported: use NoOpinion or Deny"),
         };
-        let version = match self.subject_access_review_version.as_str() {
-            "v1" => "v1",
-            "v1beta1" => "v1beta1",
-            other => bail!("its subjectAccessReviewVersion {other:?} is not supported: use v1 or v1beta1"),
-        };
+        let version = review_version(&self.subject_access_review_version).context("read its version of reviews")?;
         let kept = |ttl: &str, is_cached: Option<bool>, default: Duration| match is_cached {
             Some(false) => Ok(Duration::ZERO),
             _ if ttl.is_empty() => Ok(default),
@@ -145,8 +140,8 @@ impl WebhookConfiguration {
             kubeconfig: self.connection_info.file()?,
             version,
             keep: [
-                kept(&self.authorized_ttl, self.cache_authorized_requests, Duration::from_secs(300))?,
-                kept(&self.unauthorized_ttl, self.cache_unauthorized_requests, Duration::from_secs(30))?,
+                kept(&self.authorized_ttl, self.cache_authorized_requests, AUTHORIZED_TTL)?,
+                kept(&self.unauthorized_ttl, self.cache_unauthorized_requests, UNAUTHORIZED_TTL)?,
             ],
             timeout,
             conditions: self.conditions()?,
@@ -214,7 +209,7 @@ mod tests {
         });
         let path = folder.path().join("config.yaml");
         std::fs::write(&path, file(&webhook)).unwrap();
-        let opened = modes(path.to_str().unwrap(), &SystemClock::shared()).await;
+        let opened = modes(path.to_str().unwrap(), &Flags::default(), &SystemClock::shared()).await;
         opened.map_or_else(|error| format!("{error:#}"), |modes| format!("{} modes", modes.len()))
     }
 

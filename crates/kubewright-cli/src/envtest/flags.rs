@@ -33,6 +33,12 @@ impl Known {
         for flag in self.accepted {
             let _ = writeln!(help, "  --{flag}");
         }
+        if !self.refused.is_empty() {
+            help.push_str("\nNot supported:\n");
+        }
+        for (flag, _) in self.refused {
+            let _ = writeln!(help, "  --{flag}");
+        }
         let _ = writeln!(help, "\nThe other flags of {} have no effect, and cause a warning.", self.program);
         help
     }
@@ -79,7 +85,7 @@ impl Known {
 }
 
 /// The values of flags, in their order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Flags(BTreeMap<String, Vec<String>>);
 
 impl Flags {

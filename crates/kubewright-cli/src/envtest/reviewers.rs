@@ -21,6 +21,9 @@ use crate::{
 
 /// The pause after the first attempt to ask a server that fails.
 const BACKOFF: Duration = Duration::from_millis(500);
+/// For how long a request stays allowed or forbidden, where nothing else is set.
+pub(super) const AUTHORIZED_TTL: Duration = Duration::from_secs(300);
+pub(super) const UNAUTHORIZED_TTL: Duration = Duration::from_secs(30);
 /// The number of answers that are kept.
 const MAX_ANSWERS: usize = 8192;
 
@@ -119,8 +122,8 @@ pub(super) async fn access(flags: &Flags, clock: &SharedClock) -> Result<Access>
         bail!("--authorization-mode=Webhook needs --authorization-webhook-config-file")
     };
     let keep = [
-        duration(flags, "authorization-webhook-cache-authorized-ttl", Duration::from_secs(300))?,
-        duration(flags, "authorization-webhook-cache-unauthorized-ttl", Duration::from_secs(30))?,
+        duration(flags, "authorization-webhook-cache-authorized-ttl", AUTHORIZED_TTL)?,
+        duration(flags, "authorization-webhook-cache-unauthorized-ttl", UNAUTHORIZED_TTL)?,
     ];
     let settings = AccessSettings {
         kubeconfig: path,
@@ -134,10 +137,15 @@ pub(super) async fn access(flags: &Flags, clock: &SharedClock) -> Result<Access>
 }
 
 fn version(flags: &Flags, flag: &str) -> Result<&'static str> {
-    match flags.last(flag) {
-        None | Some("v1beta1") => Ok("v1beta1"),
-        Some("v1") => Ok("v1"),
-        Some(other) => bail!("--{flag}={other} is not supported: use v1 or v1beta1"),
+    review_version(flags.last(flag).unwrap_or("v1beta1")).with_context(|| format!("read --{flag}"))
+}
+
+/// Returns the version of reviews with a name.
+pub(super) fn review_version(name: &str) -> Result<&'static str> {
+    match name {
+        "v1beta1" => Ok("v1beta1"),
+        "v1" => Ok("v1"),
+        other => bail!("{other:?} is not supported: use v1 or v1beta1"),
     }
 }
 

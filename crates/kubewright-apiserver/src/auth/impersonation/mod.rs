@@ -16,7 +16,7 @@ use self::mode::{Mode, node_name};
 use super::{
     attributes::Attributes,
     authorization::Authorization,
-    user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo, as_service_account, service_account_groups},
+    user::{ANONYMOUS, UNAUTHENTICATED, UserInfo, as_service_account, service_account_groups},
 };
 
 const USER: &str = "impersonate-user";
@@ -80,15 +80,10 @@ pub(crate) fn impersonate(
             None => {}
         }
     }
-    let has_group = |group: &str| user.groups.iter().any(|one| one == group);
-    if user.name == ANONYMOUS {
-        if !has_group(UNAUTHENTICATED) {
-            user.groups.push(UNAUTHENTICATED.into());
-        }
-    } else if !has_group(AUTHENTICATED) && !has_group(UNAUTHENTICATED) {
-        user.groups.push(AUTHENTICATED.into());
+    if user.name == ANONYMOUS && !user.groups.iter().any(|group| group == UNAUTHENTICATED) {
+        user.groups.push(UNAUTHENTICATED.into());
     }
-    Ok(Some(Impersonated { user: Arc::new(user), constraint: mode.map(Mode::verb) }))
+    Ok(Some(Impersonated { user: Arc::new(user.authenticated()), constraint: mode.map(Mode::verb) }))
 }
 
 /// Returns the first mode that allows an impersonation, or `None` if the verb `impersonate` does.
