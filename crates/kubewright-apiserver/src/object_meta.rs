@@ -157,7 +157,12 @@ fn check_owners(owners: &Value, causes: &mut Vec<Cause>) {
     let mut controller = None;
     for owner in owners.as_array().into_iter().flatten() {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+        let (group, version) = match text("apiVersion").split_once('/') {
+            None => ("", text("apiVersion")),
+            // One with two slashes is read as an empty one.
+            Some((_, version)) if version.contains('/') => ("", ""),
+            Some(of_group) => of_group,
+        };
         if version.is_empty() {
             let why = "version must not be empty";
             causes.push(Cause::invalid(format!("{FIELD}.apiVersion"), &json!(text("apiVersion")), why));

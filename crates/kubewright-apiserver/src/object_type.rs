@@ -122,11 +122,7 @@ impl ObjectType {
     pub(crate) fn blank(self) -> &'static Value {
         static BLANKS: LazyLock<BTreeMap<TypeId, OnceLock<Value>>> =
             LazyLock::new(|| types().named().map(|(id, _)| (id, OnceLock::new())).collect());
-        let create = || {
-            let mut object = Value::Object(serde_json::Map::new());
-            self.complete(&mut object);
-            object
-        };
+        let create = || types().blank(self.0);
         // A kind's type has a name.
         static NONE: Value = Value::Null;
         BLANKS.get(&self.0).map_or(&NONE, |blank| blank.get_or_init(create))

@@ -145,6 +145,11 @@ impl FieldSet {
         all
     }
 
+    /// Returns whether the set contains an item of a list map that has none of the keys.
+    pub(crate) fn has_item_without_key(&self) -> bool {
+        self.children.iter().any(|(step, below)| &*step.0 == "k:{}" || below.has_item_without_key())
+    }
+
     /// Creates a set that contains only the value that it describes.
     pub(crate) fn leaf() -> Self {
         Self { owned: true, children: Vec::new() }

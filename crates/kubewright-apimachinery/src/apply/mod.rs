@@ -263,6 +263,9 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     }
     // As in Kubernetes, an object that doesn't fit a version in which fields are owned loses all owners.
     let Ok((mut managers, changes)) = compare_versions(live, &new, managers, ctx) else { return new };
+    if changes.own.changed.has_item_without_key() {
+        return new;
+    }
     let lost = changes.release(&mut managers);
     if changes.own.is_empty() && !lost && !managers.have_excess() {
         set_managed(&mut new, managed);
@@ -290,7 +293,7 @@ fn compare_versions(
 ) -> Result<(Managers, Comparisons), String> {
     let managers = ctx.reconciled(live, managers)?;
     if ctx.schema_changes {
-        // Objects of built-in kinds fit their types.
+        // Objects of built-in kinds fit their types, except for items without keys.
         let root = Cursor::root(ctx.node);
         live.into_iter().chain([new]).try_for_each(|object| root.check(object)).map_err(|why| why.to_string())?;
     }

@@ -1,5 +1,5 @@
 //! JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): objects are merged, null removes, all other
-//! values replace.
+//! values replace. As in Kubernetes, but not in the RFC, nulls are removed from objects in a list, too.
 
 use serde_json::{Map, Value};
 
@@ -20,9 +20,23 @@ pub fn apply(document: &mut Value, patch: &Value) {
             }
             Value::Object(_) => apply(fields.entry(name.as_str()).or_insert(Value::Null), change),
             _ => {
-                fields.insert(name.clone(), change.clone());
+                let mut change = change.clone();
+                drop_nulls(&mut change);
+                fields.insert(name.clone(), change);
             }
         }
+    }
+}
+
+/// Removes the fields that are null from the objects in a list. Items that are null remain.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        _ => {}
     }
 }
 
@@ -81,21 +95,20 @@ mod tests {
         check(json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}}));
     }
 
-    fn without_nulls(value: &Value) -> Value {
-        match value {
-            Value::Object(fields) => fields
-                .iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(name, value)| (name.clone(), without_nulls(value)))
-                .collect(),
-            _ => value.clone(),
-        }
+    #[test]
+    fn objects_in_lists_have_no_nulls() {
+        check(json!({}), json!({"a": [{"b": null, "c": [{"d": null}]}, null]}), json!({"a": [{"c": [{}]}, null]}));
+    }
+
+    fn without_nulls(mut value: Value) -> Value {
+        drop_nulls(&mut value);
+        value
     }
 
     proptest! {
         #[test]
         fn a_difference_turns_one_value_into_the_other(from in json_value(), to in json_value()) {
-            let to = without_nulls(&to);
+            let to = without_nulls(to);
             let mut document = from.clone();
             apply(&mut document, &diff(&from, &to));
             prop_assert_eq!(document, to);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Field, Shape, Type, TypeId, Types, decode::is_empty_collection, parse::default};
+use super::{Field, Omit, Shape, Type, TypeId, Types, decode::is_empty_collection, parse::default};
 
 impl Types {
     /// Adds the declared defaults, and the fields that Go writes even if they have the zero value: structs that aren't
@@ -68,6 +68,11 @@ impl Types {
         }
     }
 
+    /// Returns the object in which no field is set, without the declared defaults.
+    pub fn blank(&self, ty: TypeId) -> Value {
+        self.zero(self.get(ty))
+    }
+
     /// Returns the zero value. That of a struct has only the fields that Go always writes.
     pub(super) fn zero(&self, ty: &Type) -> Value {
         match &ty.shape {
@@ -85,7 +90,9 @@ impl Types {
             | Shape::Map(_) => Value::Null,
             // Structs contain themselves only through pointers, lists and maps.
             Shape::Struct(all) => {
-                let fields = all.always().map(|field| (field.name.to_owned(), self.absent(field)));
+                let is_written = |field: &&Field| field.omit == Omit::Never || default(field).is_none();
+                let zero = |field: &Field| if field.pointer { Value::Null } else { self.zero(self.get(field.ty)) };
+                let fields = all.always().filter(is_written).map(|field| (field.name.to_owned(), zero(field)));
                 Value::Object(fields.collect::<Map<_, _>>())
             }
         }

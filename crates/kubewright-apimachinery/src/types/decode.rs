@@ -210,7 +210,12 @@ impl Decoder<'_> {
     fn value(&mut self, ty: &Type, value: &mut Value, place: &Place<'_>) {
         match (&ty.shape, &mut *value) {
             (Shape::Struct(all), Value::Object(fields)) => self.fields(ty, all, fields, place),
-            (Shape::Map(of), Value::Object(entries)) => self.entries(*of, entries, place),
+            (Shape::Map(of), Value::Object(entries)) => {
+                self.entries(*of, entries, place);
+                if ty.local == "ResourceList" {
+                    entries.values_mut().for_each(round_amount);
+                }
+            }
             (Shape::List(of), Value::Array(items)) => self.items(*of, items, place),
             _ => {
                 if let Err(why) = self.leaf(ty, value, place)
@@ -444,6 +449,13 @@ fn quantity(value: &mut Value) -> Result<(), String> {
     };
     *value = Value::String(canonical);
     Ok(())
+}
+
+/// Rounds an amount of a resource to thousandths, as the defaults of Kubernetes do.
+fn round_amount(amount: &mut Value) {
+    if let Some(rounded) = amount.as_str().and_then(quantity::rounded_to_milli) {
+        *amount = Value::String(rounded);
+    }
 }
 
 fn bytes(text: &mut String) -> Result<(), String> {

@@ -12,6 +12,8 @@ const SUFFIX: &str = "unable to parse quantity's suffix";
 
 /// The smallest exponent: nano.
 const NANO: i64 = -9;
+/// The smallest exponent of an amount of a resource.
+const MILLI: i64 = -3;
 /// The greatest exponent that has a decimal suffix: exa.
 const EXA: i64 = 18;
 /// The number of decimal digits that always fit 64 bits.
@@ -82,7 +84,7 @@ pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, &'static str> {
                 return Ok(Cow::Borrowed(text));
             }
             let digits = [whole, fraction].concat();
-            decimal(digits.trim_start_matches('0').to_owned(), scale, notation)
+            decimal(digits.trim_start_matches('0').to_owned(), (scale, NANO), notation)
         }
     };
     Ok(Cow::Owned(if negative { format!("-{magnitude}") } else { magnitude }))
@@ -125,16 +127,29 @@ fn interpret(suffix: &str) -> Result<(Notation, i64), &'static str> {
     exponent.map(|exponent| (Notation::Exponent, i64::from(exponent))).ok_or(SUFFIX)
 }
 
-/// Returns the canonical form of `digits` times ten to the power of `scale`. The digits have no leading zeros.
-fn decimal(mut digits: String, mut scale: i64, notation: Notation) -> String {
-    if scale < NANO {
-        // Digits below nano are rounded up.
-        let dropped = usize::try_from(NANO - scale).unwrap_or(usize::MAX);
+/// Returns a quantity in canonical form rounded to thousandths, away from zero, unless it has no smaller part.
+pub(super) fn rounded_to_milli(canonical: &str) -> Option<String> {
+    let Parts { negative, whole, fraction, suffix } = split(canonical).ok()?;
+    let (notation, exponent) = interpret(suffix).ok()?;
+    let scale = exponent - i64::try_from(fraction.len()).ok()?;
+    if notation == Notation::Binary || scale >= MILLI {
+        return None;
+    }
+    let digits = [whole, fraction].concat();
+    let rounded = decimal(digits.trim_start_matches('0').to_owned(), (scale, MILLI), notation);
+    Some(if negative { format!("-{rounded}") } else { rounded })
+}
+
+/// Returns the canonical form of `digits` times ten to the power of `scale`, of which those below `least` are rounded
+/// up. The digits have no leading zeros.
+fn decimal(mut digits: String, (mut scale, least): (i64, i64), notation: Notation) -> String {
+    if scale < least {
+        let dropped = usize::try_from(least - scale).unwrap_or(usize::MAX);
         let rest = digits.split_off(digits.len().saturating_sub(dropped));
         if rest.bytes().any(|digit| digit != b'0') {
             increment(&mut digits);
         }
-        scale = NANO;
+        scale = least;
     }
     let kept = digits.trim_end_matches('0').len();
     scale += i64::try_from(digits.len() - kept).unwrap_or_default();
@@ -177,7 +192,7 @@ fn binary(whole: &str, fraction: &str, exponent: i64) -> String {
         return capped();
     }
     if nanos < 1024 * NANOS || !nanos.is_multiple_of(NANOS) {
-        return decimal(nanos.to_string(), NANO, Notation::Decimal);
+        return decimal(nanos.to_string(), (NANO, NANO), Notation::Decimal);
     }
     let (mut number, mut suffix) = (nanos / NANOS, "");
     for name in BINARY {
@@ -256,6 +271,22 @@ mod tests {
             ("1.500", "1.500"),
         ] {
             check(text, expect);
+        }
+    }
+
+    #[test]
+    fn amounts_of_resources_are_rounded_to_thousandths() {
+        for (amount, expect) in [
+            ("5n", Some("1m")),
+            ("1000001u", Some("1001m")),
+            ("-1500u", Some("-2m")),
+            ("999999999n", Some("1")),
+            ("1e-6", Some("1e-3")),
+            ("100m", None),
+            ("1e-3", None),
+            ("3Gi", None),
+        ] {
+            assert_eq!(rounded_to_milli(amount).as_deref(), expect, "{amount}");
         }
     }
 

@@ -134,14 +134,14 @@ fn values_get_their_canonical_form() {
     let object = json!({
         "metadata": {"creationTimestamp": "2026-01-31T23:59:59.5+01:00", "deletionTimestamp": "2026-01-31T23:59:59Z"},
         "spec": {"containers": [{
-            "name": "c", "secret": "YQ\n==", "resources": {"limits": {"cpu": "1000m", "memory": 1_073_741_824, "x": 0.5}},
+            "name": "c", "secret": "YQ\n==", "resources": {"limits": {"cpu": "1000m", "memory": 1_073_741_824, "x": 0.5, "y": "5n"}},
         }]},
         "status": {"ratio": 2.0, "conditions": [{"type": "a", "micro": "2026-01-31T23:59:59.500000+02:00"}]},
     });
     let expect = json!({
         "metadata": {"creationTimestamp": "2026-01-31T22:59:59Z", "deletionTimestamp": "2026-01-31T23:59:59Z"},
         "spec": {"containers": [{
-            "name": "c", "secret": "YQ==", "resources": {"limits": {"cpu": "1", "memory": "1073741824", "x": "500m"}},
+            "name": "c", "secret": "YQ==", "resources": {"limits": {"cpu": "1", "memory": "1073741824", "x": "500m", "y": "1m"}},
         }]},
         "status": {"ratio": 2, "conditions": [{"type": "a", "micro": "2026-01-31T21:59:59.500000Z"}]},
     });

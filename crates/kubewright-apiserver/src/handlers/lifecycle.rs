@@ -28,7 +28,10 @@ use crate::{
     managed_fields::Manager,
     meta, object_meta,
     object_type::ObjectType,
-    registry::{PART_METADATA, Resource, builtin::other_versions},
+    registry::{
+        PART_METADATA, Resource,
+        builtin::{drop_disabled_fields, other_versions},
+    },
     schema_rules,
     storage::{Key, Store},
     strconv,
@@ -302,6 +305,7 @@ impl Call {
         codec::to_stored(resource, &mut object);
         let early = resource.strategy.warnings_of_new(&object);
         resource.strategy.attribute(&mut object, &self.user);
+        drop_disabled_fields(&resource.group, &resource.plural, &mut object);
         resource.strategy.prepare_create(&mut object);
         decoding::complete_stored(resource, &mut object);
         causes.extend(resource.strategy.validate(None, &object));
@@ -395,6 +399,7 @@ impl Call {
         // Those of an applied configuration and of webhooks are validated, but not stored.
         schema_rules::drop_nulls(resource, &mut object);
         codec::to_stored(resource, &mut object);
+        drop_disabled_fields(&resource.group, &resource.plural, &mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
         }

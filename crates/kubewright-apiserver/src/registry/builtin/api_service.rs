@@ -101,8 +101,14 @@ impl Strategy for ApiServiceStrategy {
         set(object, "status", if is_local { json!({"conditions": [condition]}) } else { json!({}) });
     }
 
-    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        Errors::collect(|errors| validate_api_service(new, errors))
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        Errors::collect(|errors| {
+            if old.is_some() {
+                let name = text(new, "/metadata/name");
+                errors.invalid_text(&Path::new("metadata.name"), name, &self.check_name(new, name));
+            }
+            validate_api_service(new, errors);
+        })
     }
 
     fn validate_status(&self, _old: &Value, new: &Value) -> Vec<Cause> {

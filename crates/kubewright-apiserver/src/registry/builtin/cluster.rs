@@ -237,9 +237,20 @@ fn validate_node(node: &Value, errors: &mut Errors) {
     let mut families = Vec::new();
     for (index, range) in strings(spec, "podCIDRs").enumerate() {
         validate_cidr(range, &path.index(index), errors);
-        families.push(Cidr::parse(range).is_some_and(|range| range.address.is_ipv6()));
+        families.push((range, Cidr::parse(range).map(|range| range.address.is_ipv6())));
     }
-    if families.len() > 2 || (families.len() == 2 && families[0] == families[1]) {
+    if families.len() < 2 {
+        return;
+    }
+    let malformed = families.iter().enumerate().find(|(_, (_, is_ipv6))| is_ipv6.is_none());
+    if let Some((index, (range, _))) = malformed {
+        let why = format!(
+            "invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[{index}]: <nil> (invalid CIDR \
+             address: {range})"
+        );
+        errors.internal(&path, &why);
+    }
+    if malformed.is_some() || families.len() > 2 || families[0].1 == families[1].1 {
         let ranges = items(spec, "podCIDRs").to_vec();
         errors.invalid(&path, ranges, "may specify no more than one CIDR for each IP family");
     }

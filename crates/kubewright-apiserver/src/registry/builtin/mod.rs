@@ -15,6 +15,7 @@ mod component;
 mod config;
 mod crd;
 mod default_class;
+mod disabled_fields;
 mod disruption;
 mod dynamic;
 mod entry;
@@ -62,6 +63,7 @@ use self::entry::Entry;
 pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
     columns::CREATED_AT,
+    disabled_fields::drop_disabled_fields,
     entry::Indexes,
     node_access::{Change, NodeAuthorizer, NodeRestriction},
     proxy::{kubelet_subresources, proxy_backend},

@@ -8,7 +8,7 @@ use super::{
     validation::{self, Errors, Path, optional_int, validate_nonnegative},
 };
 use crate::{
-    fields::{entries, has, int, list, remove, text},
+    fields::{entries, has, int, list, text},
     registry::{Column, Strategy},
 };
 
@@ -17,13 +17,6 @@ use crate::{
 pub(super) struct LeaseStrategy;
 
 impl Strategy for LeaseStrategy {
-    /// Removes the fields of coordinated leader election, a feature of Kubernetes that is off by default.
-    fn default(&self, object: &mut Value) {
-        if let Some(spec) = object.get_mut("spec") {
-            ["strategy", "preferredHolder"].into_iter().for_each(|field| drop(remove(spec, field)));
-        }
-    }
-
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         // An empty holder is valid: a leader releases its lease by setting it.
         Errors::collect(|errors| {

@@ -205,9 +205,9 @@ impl Builder {
             Shape::Time | Shape::MicroTime => of(Kind::String, Some("date-time")),
             Shape::Quantity => Schema { quantity: true, ..of(Kind::String, None) },
             Shape::IntOrString => Schema { int_or_string: true, ..Schema::default() },
-            // An object of any kind is owned as a whole.
+            // An object of any kind is owned as a whole. Documents say that it is an object, but it can be any value.
             Shape::Any if ty.name().is_some_and(|name| name.starts_with("io.k8s.apimachinery.")) => {
-                Schema { atomic_map: (!self.published).then_some(true), ..free(Some(Kind::Object)) }
+                Schema { atomic_map: (!self.published).then_some(true), ..free(self.published.then_some(Kind::Object)) }
             }
             _ => free(None),
         }

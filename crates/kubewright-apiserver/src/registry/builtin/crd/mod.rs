@@ -52,8 +52,8 @@ impl Strategy for CrdStrategy {
                     fill(names, "listKind", format!("{kind}List"));
                 }
             });
-            within(spec, "conversion", |conversion| {
-                fill(conversion, "strategy", "None");
+            fill(spec, "conversion", json!({"strategy": "None"}));
+            present(spec, "conversion", |conversion| {
                 if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service") {
                     fill(service, "port", 443);
                 }

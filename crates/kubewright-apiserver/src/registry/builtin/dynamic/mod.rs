@@ -20,7 +20,7 @@ use super::{
     validation::Errors,
 };
 use crate::{
-    fields::{each, fill, fill_zero, has, list, present, remove, text, within},
+    fields::{each, fill, fill_zero, has, list, present, text, within},
     meta,
     registry::{Column, Strategy},
 };
@@ -106,14 +106,6 @@ impl Strategy for ResourceSliceStrategy {
         });
     }
 
-    fn prepare_create(&self, object: &mut Value) {
-        drop_disabled(object);
-    }
-
-    fn prepare_update(&self, _old: &Value, new: &mut Value) {
-        drop_disabled(new);
-    }
-
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         Errors::collect(|errors| validate::validate_slice(old, new, errors))
     }
@@ -125,11 +117,6 @@ impl Strategy for ResourceSliceStrategy {
 
 fn within_devices(slice: &mut Value, change: impl FnMut(&mut Value)) {
     present(slice, "spec", |spec| each(spec, "devices").for_each(change));
-}
-
-/// Removes the field of `DRANodeAllocatableResources`, a feature that Kubernetes 1.36 has, but that is off by default.
-fn drop_disabled(slice: &mut Value) {
-    within_devices(slice, |device| drop(remove(device, "nodeAllocatableResourceMappings")));
 }
 
 /// Sets the number of devices of each request: 1, unless all that fit are requested.
@@ -189,11 +176,8 @@ mod tests {
     #[test]
     fn taints_of_devices_have_a_time() {
         let taints = json!([{"key": "a"}, {"key": "b", "timeAdded": "2020-01-01T00:00:00Z"}]);
-        let mappings = json!({"cpu": {"allocationMultiplier": "1"}});
-        let device = json!({"name": "d", "taints": taints, "nodeAllocatableResourceMappings": mappings});
-        let mut slice = json!({"spec": {"devices": [device]}});
+        let mut slice = json!({"spec": {"devices": [{"name": "d", "taints": taints}]}});
         ResourceSliceStrategy.default_times(&mut slice, Timestamp::UNIX_EPOCH);
-        ResourceSliceStrategy.prepare_create(&mut slice);
         let taints = json!([
             {"key": "a", "timeAdded": "1970-01-01T00:00:00Z"}, {"key": "b", "timeAdded": "2020-01-01T00:00:00Z"},
         ]);

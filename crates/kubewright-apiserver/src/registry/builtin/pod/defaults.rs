@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     amounts::{amounts, of_containers},
-    fields::{each, fill, list, present, remove, set, text, within},
+    fields::{each, fill, list, present, set, text, within},
     registry::builtin::storage::default_source,
 };
 use serde_json::{Map, Value, json};
@@ -15,7 +15,6 @@ const FILE_MODE: i64 = 0o644;
 
 /// Sets the defaults of a pod's spec, including that in a template.
 pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
-    drop_disabled(spec);
     fill(spec, "restartPolicy", "Always");
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "terminationGracePeriodSeconds", 30);
@@ -59,7 +58,9 @@ fn mirror_service_account(spec: &mut Value) {
 pub(super) fn tolerate_failing_nodes(spec: &mut Value) {
     fill(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let tolerated = |toleration: &Value| ["", key].contains(&text(toleration, "/key"));
+        let tolerated = |toleration: &Value| {
+            ["", key].contains(&text(toleration, "/key")) && ["", "NoExecute"].contains(&text(toleration, "/effect"))
+        };
         if list(spec, "/tolerations").iter().any(tolerated) {
             continue;
         }
@@ -177,25 +178,6 @@ fn container(container: &mut Value) {
             present(lifecycle, hook, handler);
         }
     });
-}
-
-/// Removes the fields of features that Kubernetes 1.36 has, but that are off by default: `ContainerStopSignals`,
-/// `GenericWorkload`, `ClusterTrustBundleProjection` and `PodCertificateRequest`.
-fn drop_disabled(spec: &mut Value) {
-    remove(spec, "schedulingGroup");
-    for containers in ["containers", "initContainers", "ephemeralContainers"] {
-        for container in each(spec, containers) {
-            present(container, "lifecycle", |lifecycle| drop(remove(lifecycle, "stopSignal")));
-        }
-    }
-    for volume in each(spec, "volumes") {
-        present(volume, "projected", |projected| {
-            for source in each(projected, "sources") {
-                remove(source, "clusterTrustBundle");
-                remove(source, "podCertificate");
-            }
-        });
-    }
 }
 
 /// Returns the default pull policy: an image tagged `latest`, explicitly or by default, may change.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use kubewright_apimachinery::name;
+use kubewright_apimachinery::{cidr::without_leading_zeros, name};
 use serde_json::Value;
 
 use super::IPV4;
@@ -435,7 +435,7 @@ pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Errors) {
         }
         if !host.is_empty() {
             validate_text(host, name::dns1123_subdomain, &path.child("hostname"), errors);
-            if host.parse::<IpAddr>().is_ok() {
+            if host.parse::<IpAddr>().is_ok() || without_leading_zeros(host).is_some() {
                 errors.invalid(&path.child("hostname"), host, "must be a DNS name, not an IP address");
             }
         }

@@ -159,6 +159,14 @@ pub(super) fn keep_known_source(old: &Value, new: &mut Value) {
     }
 }
 
+/// Removes a `dataSourceRef` in another namespace, a feature that is off by default (`CrossNamespaceVolumeDataSource`).
+pub(super) fn drop_other_namespace(old: &Value, new: &mut Value) {
+    let is_in_use = field(&old["spec"], "dataSourceRef").is_some();
+    if !is_in_use && !string(&new["spec"]["dataSourceRef"], "namespace").is_empty() {
+        within(new, "spec", |spec| drop(remove(spec, "dataSourceRef")));
+    }
+}
+
 /// Copies `dataSource` and `dataSourceRef` from each other, unless both are set or the source is in another namespace.
 pub(super) fn align_sources(claim: &mut Value) {
     let spec = &claim["spec"];
@@ -233,10 +241,9 @@ pub(super) fn validate_claim_update(old: &Value, new: &Value, errors: &mut Error
     let bound = string(&new["status"], "phase") == "Bound";
     if bound {
         keep("volumeAttributesClassName");
-        if let (Some(requests), Some(size)) =
-            (after.pointer_mut("/resources/requests"), before.pointer("/resources/requests/storage"))
-        {
-            set(requests, "storage", size.clone());
+        if let Some(size) = before.pointer("/resources/requests/storage") {
+            let keep = |resources: &mut Value| within(resources, "requests", |of| set(of, "storage", size.clone()));
+            within(&mut after, "resources", keep);
         }
     }
     if before != after {

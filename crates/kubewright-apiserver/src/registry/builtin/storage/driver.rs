@@ -23,11 +23,6 @@ use crate::{
 /// The greatest length of a node's ID.
 const MAX_NODE_ID: usize = 256;
 
-/// Removes the field of `VolumeLimitScaling`, a feature that Kubernetes 1.36 has, but that is off by default.
-fn drop_disabled(driver: &mut Value) {
-    within(driver, "spec", |spec| drop(remove(spec, "preventPodSchedulingIfMissing")));
-}
-
 /// The strategy of drivers.
 #[derive(Debug)]
 pub(in crate::registry::builtin) struct CsiDriverStrategy;
@@ -50,11 +45,6 @@ impl Strategy for CsiDriverStrategy {
     /// Unlike for other kinds, the first change of a driver is generation 1.
     fn prepare_create(&self, object: &mut Value) {
         within(object, "metadata", |metadata| drop(remove(metadata, "generation")));
-        drop_disabled(object);
-    }
-
-    fn prepare_update(&self, _old: &Value, new: &mut Value) {
-        drop_disabled(new);
     }
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -293,18 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_features_that_are_off_are_dropped() {
-        let spec = json!({"spec": {"attachRequired": true, "preventPodSchedulingIfMissing": true}});
-        let (mut created, mut updated) = (spec.clone(), spec);
-        CsiDriverStrategy.prepare_create(&mut created);
-        CsiDriverStrategy.prepare_update(&json!({}), &mut updated);
-        for driver in [created, updated] {
-            assert_eq!(driver["spec"], json!({"attachRequired": true}));
-        }
-    }
-
-    #[test]
-    fn a_driver_stands_once_on_a_node() {
+    fn a_driver_is_once_on_a_node() {
         let driver = json!({"name": "d", "nodeID": "n", "allocatable": {"count": 1}});
         let node = json!({"spec": {"drivers": [driver, driver]}});
         let found: Vec<_> = CsiNodeStrategy.validate(None, &node).iter().map(ToString::to_string).collect();

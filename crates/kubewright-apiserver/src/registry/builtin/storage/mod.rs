@@ -179,11 +179,13 @@ impl Strategy for ClaimStrategy {
 
     fn prepare_create(&self, object: &mut Value) {
         within(object, "status", |status| fill(status, "phase", "Pending"));
+        claim::drop_other_namespace(&Value::Null, object);
         claim::keep_known_source(&Value::Null, object);
         claim::align_sources(object);
     }
 
     fn prepare_update(&self, old: &Value, new: &mut Value) {
+        claim::drop_other_namespace(old, new);
         claim::keep_known_source(old, new);
         claim::align_sources(new);
     }

@@ -16,6 +16,16 @@ use super::{
     },
     VOLUME_MODES, validate_access_modes,
 };
+use crate::fields::{each, present, set};
+
+/// The labels of nodes that were in beta, with those that replace them.
+const STABLE_LABELS: &[(&str, &str)] = &[
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
 
 /// The kinds of volumes in the order in which Kubernetes checks them, with the names in the message about a second one.
 const SOURCES: &[(&str, &str)] = &[
@@ -92,8 +102,18 @@ pub(super) fn validate_inline_volume(spec: &Value, path: &Path<'_>, errors: &mut
         let path = path.child("persistentVolumeReclaimPolicy");
         errors.forbidden(&path, "may only be Retain in the context of inline volumes");
     }
+    if field(spec, "nodeAffinity").is_some() {
+        errors.forbidden(&path.child("nodeAffinity"), "may not be specified in the context of inline volumes");
+    }
     validate_sources(spec, path, errors);
-    validate_classes(spec, path, errors);
+    if !string(spec, "storageClassName").is_empty() {
+        errors.forbidden(&path.child("storageClassName"), "may not be specified in the context of inline volumes");
+    }
+    if !matches!(string(spec, "volumeMode"), "" | "Filesystem") {
+        let why = "may not specify volumeMode other than Filesystem in the context of inline volumes";
+        errors.forbidden(&path.child("volumeMode"), why);
+    }
+    validate_attributes_class(spec, path, errors);
 }
 
 fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -172,6 +192,10 @@ fn validate_classes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(mode) = optional_string(spec, "volumeMode").filter(|mode| !VOLUME_MODES.contains(mode)) {
         errors.not_supported(&path.child("volumeMode"), mode, VOLUME_MODES);
     }
+    validate_attributes_class(spec, path, errors);
+}
+
+fn validate_attributes_class(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(class) = optional_string(spec, "volumeAttributesClassName") else { return };
     let at = path.child("volumeAttributesClassName");
     if class.is_empty() {
@@ -248,7 +272,7 @@ pub(super) fn validate_volume_update(old: &Value, new: &Value, errors: &mut Erro
     if field(old, "volumeMode") != field(new, "volumeMode") {
         errors.invalid(&Path::new("volumeMode"), new["volumeMode"].clone(), "field is immutable");
     }
-    if field(old, "nodeAffinity").is_some_and(|affinity| field(new, "nodeAffinity") != Some(affinity)) {
+    if field(old, "nodeAffinity").is_some_and(|affinity| !is_same_affinity(affinity, &new["nodeAffinity"])) {
         let why = "field is immutable, except for updating from beta label to GA";
         errors.invalid(&Path::new("nodeAffinity"), shown_affinity(&new["nodeAffinity"]), why);
     }
@@ -256,6 +280,26 @@ pub(super) fn validate_volume_update(old: &Value, new: &Value, errors: &mut Erro
         let path = Path::new("spec.volumeAttributesClassName");
         errors.forbidden(&path, "update from non-nil value to nil is forbidden");
     }
+}
+
+/// Returns whether the affinity of a volume is unchanged, apart from keys that replace those of beta versions.
+fn is_same_affinity(old: &Value, new: &Value) -> bool {
+    let mut old = old.clone();
+    let terms = |affinity: &Value| items(&affinity["required"], "nodeSelectorTerms").to_vec();
+    present(&mut old, "required", |required| {
+        for (term, new) in each(required, "nodeSelectorTerms").zip(terms(new)) {
+            for name in ["matchExpressions", "matchFields"] {
+                for (requirement, new) in each(term, name).zip(items(&new, name)) {
+                    // As in Kubernetes, an unknown key can become empty.
+                    let stable = STABLE_LABELS.iter().find(|(beta, _)| *beta == string(requirement, "key"));
+                    if string(new, "key") == stable.map_or("", |(_, stable)| *stable) {
+                        set(requirement, "key", new["key"].clone());
+                    }
+                }
+            }
+        }
+    });
+    old == *new
 }
 
 /// Shows the node affinity of a volume in the form of Kubernetes' internal type.

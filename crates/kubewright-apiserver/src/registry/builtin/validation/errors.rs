@@ -55,10 +55,13 @@ impl Errors {
     pub(in crate::registry::builtin) fn refused(&mut self, path: &Path<'_>, expression: &str, why: Refusal) {
         match why {
             Refusal::Expression(why) => self.invalid(path, expression, &why),
-            Refusal::Program(why) => {
-                self.add(Cause::new("InternalError", path.to_string(), format!("Internal error: {why}")));
-            }
+            Refusal::Program(why) => self.internal(path, &why),
         }
+    }
+
+    /// Adds `Internal error`.
+    pub(in crate::registry::builtin) fn internal(&mut self, path: &Path<'_>, why: &str) {
+        self.add(Cause::new("InternalError", path.to_string(), format!("Internal error: {why}")));
     }
 
     /// Adds `Invalid value` without showing the value.

@@ -93,7 +93,9 @@ pub(in crate::registry::builtin) fn validate_template_object_meta(
     };
     for name in OTHER_METADATA {
         if field(metadata, name).is_some_and(is_set) {
-            errors.forbidden(&path.child(name), "cannot be set");
+            // As in Kubernetes, where the name is made from that of the field in Go.
+            let shown = if *name == "uid" { "uID" } else { *name };
+            errors.forbidden(&path.child(shown), "cannot be set");
         }
     }
 }

@@ -275,6 +275,12 @@ impl Strategy for DaemonSetStrategy {
             default_template(spec);
             fill(spec, "revisionHistoryLimit", 10);
             rolling_update(spec, "updateStrategy", json!({"maxUnavailable": 1, "maxSurge": 0}));
+            // The numbers that another strategy doesn't use.
+            present(spec, "updateStrategy", |strategy| {
+                present(strategy, "rollingUpdate", |numbers| {
+                    ["maxUnavailable", "maxSurge"].iter().for_each(|name| fill(numbers, name, 0));
+                });
+            });
         });
     }
 

@@ -23,7 +23,9 @@ pub(super) fn validate_conversion(old: Option<&Value>, conversion: &Value, error
     const STRATEGIES: &[&str] = &["None", "Webhook"];
     let path = SPEC.child("conversion");
     let strategy = string(conversion, "strategy");
-    if !strategy.is_empty() && !STRATEGIES.contains(&strategy) {
+    if strategy.is_empty() {
+        errors.required(&path.child("strategy"), "");
+    } else if !STRATEGIES.contains(&strategy) {
         errors.not_supported(&path.child("strategy"), strategy, STRATEGIES);
     }
     // These fields are those of an older version of the API.

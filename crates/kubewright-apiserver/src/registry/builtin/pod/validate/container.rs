@@ -188,13 +188,13 @@ pub(super) fn validate_ephemeral_containers(
         if !target.is_empty() && !others.contains(target) {
             errors.not_found(&path.child("targetContainerName"), target, "");
         }
-        let is_set = |value: &Value| match value {
+        let is_set = |name: &str, value: &Value| match value {
             Value::Array(items) => !items.is_empty(),
-            Value::Object(fields) => !fields.is_empty(),
+            Value::Object(fields) => !fields.is_empty() || name != "resources",
             _ => true,
         };
         for name in NOT_EPHEMERAL {
-            if field(container, name).is_some_and(is_set) {
+            if field(container, name).is_some_and(|value| is_set(name, value)) {
                 errors.forbidden(&path.child(name), "cannot be set for an Ephemeral Container");
             }
         }

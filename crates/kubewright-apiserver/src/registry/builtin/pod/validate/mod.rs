@@ -5,6 +5,7 @@ mod container_status;
 mod environment;
 mod fields;
 mod network;
+mod overlaps;
 mod part;
 mod probe;
 mod projected;

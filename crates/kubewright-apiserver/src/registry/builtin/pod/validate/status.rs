@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use kubewright_apimachinery::{cidr::without_leading_zeros, name, status::Cause};
+use kubewright_apimachinery::{cidr::without_leading_zeros, name};
 use serde_json::Value;
 
 use super::container_status::{validate_container_details, validate_container_statuses};
@@ -104,9 +104,8 @@ fn validate_addresses(before: &Value, after: &Value, name: &str, errors: &mut Er
     let mut families = BTreeSet::new();
     for (index, address) in addresses(after).enumerate() {
         let Some(parsed) = address.parse::<IpAddr>().ok().or_else(|| without_leading_zeros(address)) else {
-            let why =
-                format!("Internal error: failed to check for dual stack with error:invalid IP[{index}]: {address}");
-            errors.extend([Cause::new("InternalError", path.to_string(), why)]);
+            let why = format!("failed to check for dual stack with error:invalid IP[{index}]: {address}");
+            errors.internal(&path, &why);
             families.clear();
             break;
         };

@@ -222,11 +222,11 @@ fn validate_gated(old: &Value, new: &mut Value, path: &Path<'_>, errors: &mut Er
     }
 }
 
-/// Returns whether two specs are equal, apart from fields that are absent in one and null, empty or false in the other.
+/// Returns whether two specs are equal, apart from fields that are absent in one and null or empty in the other. An
+/// empty text and `false` are left only where they differ from an absent field.
 pub(super) fn same(old: &Value, new: &Value) -> bool {
     let is_zero = |value: &Value| match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::String(text) => text.is_empty(),
+        Value::Null => true,
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,

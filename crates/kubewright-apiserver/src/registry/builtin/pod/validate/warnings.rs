@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kubewright_apimachinery::name;
 use serde_json::Value;
 
-use super::visit_containers;
+use super::{overlaps, visit_containers};
 use crate::registry::builtin::{
     pod::{annotations, app_armor},
     validation::{
@@ -14,7 +14,7 @@ use crate::registry::builtin::{
 };
 
 /// The maximum number of warnings. Further ones would not reach the client anyway.
-const LIMIT: usize = 100;
+pub(super) const LIMIT: usize = 100;
 
 /// Returns the warnings about a new pod.
 pub(in crate::registry::builtin) fn warnings(pod: &Value) -> Vec<String> {
@@ -238,6 +238,7 @@ fn of_volumes(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
             }
         }
     }
+    warnings.extend(overlaps::warnings(items(spec, "volumes")));
 }
 
 /// Warns of elements of lists that patches confuse with each other.
