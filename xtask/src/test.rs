@@ -30,7 +30,8 @@ const EXCLUDED: [&str; 12] = [
 const BROWSER: &str = "browser::";
 /// Tests that compile everything once more, in minutes: an operator by `kubewright dev`, and programs that must not
 /// compile.
-const COMPILING: [&str; 2] = ["edits_restart_the_operator_and_broken_ones_do_not", "mistakes_are_told_where_they_are"];
+const COMPILING: [&str; 2] =
+    ["edits_restart_the_operator_and_broken_ones_do_not", "mistakes_are_reported_where_they_are"];
 /// The program of the benchmarks, and those that it measures.
 const BENCHMARKED: [&str; 5] =
     ["kubewright-bench", "kubewright", "podset-operator", "podset-kube-rs", "five-operators"];

@@ -289,7 +289,7 @@ fn kept(attributes: &[Attribute], names: &[&str]) -> Result<TokenStream> {
     Ok(if kept.is_empty() { TokenStream::new() } else { quote!(#[serde(#(#kept),*)]) })
 }
 
-/// Whether serde doesn't write the field, or we are told to leave it out.
+/// Whether serde doesn't write the field, or an attribute leaves it out.
 fn is_left_out(attributes: &[Attribute]) -> Result<bool> {
     let arguments = serde_arguments(attributes)?;
     Ok(arguments.iter().any(|argument| ["skip", "skip_serializing"].iter().any(|name| argument.path().is_ident(name))))

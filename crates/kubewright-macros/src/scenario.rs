@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         let scenario = "async fn scales(sim: &Sim) {}";
         for (arguments, function, expected) in [
             ("pods = none", scenario, "a scenario needs `operator = path`"),

@@ -1,5 +1,5 @@
 //! Each file in `ui` doesn't compile, and the text beside it is what rustc says of it, word by word:
-//! `TRYBUILD=overwrite cargo test -p kubewright-macros --test ui` writes it anew for another rustc.
+//! `TRYBUILD=overwrite cargo test -p kubewright-macros --test ui` writes it again for another rustc.
 //!
 //! They are here, and not with what they are about, since all dependencies of the tests' crate are checked once more
 //! for them.
@@ -15,7 +15,7 @@ fn is_pinned() -> bool {
 }
 
 #[test]
-fn mistakes_are_told_where_they_are() {
+fn mistakes_are_reported_where_they_are() {
     if is_pinned() {
         trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
     }

@@ -89,7 +89,7 @@ fn a_bundle_contains_the_operator_and_is_valid() {
 }
 
 #[test]
-fn mistakes_in_a_bundle_are_told_with_file_and_field() {
+fn mistakes_in_a_bundle_are_reported_with_file_and_field() {
     let folder = golden("project");
     folder.run("generate kustomize manifests --no-build");
     folder.run("generate bundle --version 0.1.0");

@@ -117,8 +117,8 @@ fn webhook_configurations_and_converted_definitions_get_the_certificate() {
     let folder = golden("project");
     turn_on(&folder, DEFAULT, &["CERTMANAGER"]);
     let objects = render(&folder);
-    let is_told = |object: &Value| object["metadata"]["annotations"][INJECT].is_string();
-    let annotated: Vec<_> = objects.iter().filter(|(_, object)| is_told(object)).map(|(name, _)| name).collect();
+    let is_reported = |object: &Value| object["metadata"]["annotations"][INJECT].is_string();
+    let annotated: Vec<_> = objects.iter().filter(|(_, object)| is_reported(object)).map(|(name, _)| name).collect();
     let expected = [
         "MutatingWebhookConfiguration/project-mutating-webhook-configuration",
         "ValidatingWebhookConfiguration/project-validating-webhook-configuration",

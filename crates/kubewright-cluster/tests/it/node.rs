@@ -316,7 +316,7 @@ async fn wait_for(path: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn the_lease_of_the_node_is_created_anew() {
+async fn the_lease_of_the_node_is_created_again() {
     let cluster = running().await;
     let leases: Api<Lease> = Api::namespaced(cluster.client(), "kube-node-lease");
     let before = leases.get("kubewright").await.expect("a lease");

@@ -48,7 +48,7 @@ async fn a_kubeconfigs_http_proxy_is_asked_for_a_tunnel() {
 }
 
 #[tokio::test]
-async fn an_http_proxy_is_told_user_and_password() {
+async fn an_http_proxy_receives_user_and_password() {
     let server = Server::start().await;
     let proxy = Proxy::http(server.address, Some(("me@home", "a:b"))).await;
     let config = configured(&server, Some(&format!("http://me%40home:a%3Ab@{}", proxy.address))).await;

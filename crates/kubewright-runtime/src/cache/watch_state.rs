@@ -302,7 +302,7 @@ enum StoredCopy {
 }
 
 /// Puts an object into the store unless it is there already. An object that can't be decoded leaves its last state in
-/// the store: stale data does less harm than a deletion that didn't happen.
+/// the store: stale data is better than a deletion that didn't happen.
 fn put(
     store: &mut Store,
     draft: &RawObject,

@@ -253,7 +253,7 @@ impl Supervisor {
                 },
             }
         }
-        // Those who asked too late are told so: they may be what is waited for.
+        // Callers that asked too late get an error: they may be what is waited for.
         self.commands.close();
         while self.commands.try_recv().is_ok() {}
         while let Some(ended) = self.running.join_next().await {

@@ -23,7 +23,7 @@ impl Clusters {
     /// The name of the cluster is that of the file without its extension; hidden files are ignored.
     ///
     /// A changed file replaces its cluster. One that can't be used is logged with its path, and leaves the clusters of
-    /// all others unharmed.
+    /// all others unaffected.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;

@@ -57,7 +57,7 @@ impl Clusters {
     /// Cluster API has it.
     ///
     /// A changed kubeconfig replaces the cluster. A Secret that can't be used leaves the clusters of all others
-    /// unharmed: its reconcile fails, and an event about it says why. Kubeconfigs in Secrets mustn't name programs or
+    /// unaffected: its reconcile fails, and an event about it says why. Kubeconfigs in Secrets mustn't name programs or
     /// files. Two Secrets of the same name, in different namespaces, can't be used at once.
     ///
     /// ```

@@ -28,7 +28,7 @@
 //! claim the key. If A had a run at that time, this contradicts rule 2. If not, A stored the view that gives it the key
 //! after B's list, so after B's own view was stored, and listed the leases later still. In that list it found B's view,
 //! which claims the key, so A may not have begun. The only leases that A or B disregarded are those of rule 4, whose
-//! holders have stopped by rules 3 and 4. Late requests do no harm: each write names the version that it replaces, and
+//! holders have stopped by rules 3 and 4. Late requests are safe: each write names the version that it replaces, and
 //! while a member doesn't know whether a view was stored, it reconciles only keys that both this view and the previous
 //! one give to it.
 //!

@@ -34,7 +34,7 @@ pub(crate) struct Share(Option<Arc<Shared>>);
 struct Shared {
     clock: SharedClock,
     state: Mutex<State>,
-    /// The functions that are told which keys are acquired, by controller.
+    /// The functions that are called with the keys that are acquired, by controller.
     listeners: Mutex<BTreeMap<String, Listener>>,
     /// The functions that enqueue keys, by controller.
     wakers: Mutex<BTreeMap<String, EnqueueKey>>,

@@ -279,7 +279,7 @@ fn kubeconfig(user: &serde_json::Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_bring_clusters_in_and_rubbish_is_named() {
+async fn secrets_add_clusters_and_invalid_ones_are_named() {
     let (hub, traces, reconciler) = (World::new().await, Traces::default(), Noting::default());
     let west = World::new().await;
     let manager: Manager = hub.manager().traces(traces.clone()).controller_by_cluster(noting(&reconciler));
@@ -287,14 +287,14 @@ async fn secrets_bring_clusters_in_and_rubbish_is_named() {
     let clusters = manager.clusters();
     let running = run(manager.controller(clusters.kubeconfig_secrets("cluster")));
     let exec = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "reboot", "interactiveMode": "Never"}});
-    create_secret(&hub, "rubbish", json!({"kubeconfig": "clusters: [no"})).await;
+    create_secret(&hub, "invalid", json!({"kubeconfig": "clusters: [no"})).await;
     create_secret(&hub, "empty", json!({"other": "x"})).await;
     create_secret(&hub, "shell", json!({"value": kubeconfig(&exec)})).await;
     create_secret(&hub, "south", json!({"value": kubeconfig(&json!({"token": "t"}))})).await;
     until("the good one is a cluster", || async { clusters.names() == ["south", "west"] }).await;
     let events: Api<StoredEvent> = Api::default_namespaced(hub.client.clone());
     for (name, message) in [
-        ("rubbish", "the secret default/rubbish: "),
+        ("invalid", "the secret default/invalid: "),
         ("empty", "the secret default/empty has no entry `kubeconfig` or `value`"),
         ("shell", "the kubeconfig of the secret default/shell has exec, which is not allowed"),
     ] {
@@ -304,7 +304,7 @@ async fn secrets_bring_clusters_in_and_rubbish_is_named() {
         })
         .await;
     }
-    // Neither the rubbish nor a cluster that can't be reached harms another one.
+    // Neither the invalid Secret nor a cluster that can't be reached affects another one.
     west.create_fleet("a", 1).await;
     west.wait_for_size("a", 1).await;
     let secrets: Api<Secret> = Api::default_namespaced(hub.client.clone());
@@ -314,21 +314,21 @@ async fn secrets_bring_clusters_in_and_rubbish_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folder_brings_clusters_in_and_rubbish_is_left_out() {
+async fn a_folder_adds_clusters_and_invalid_files_are_left_out() {
     let (hub, west, folder) = (World::new().await, World::new().await, tempfile::tempdir().expect("a folder"));
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
     let manager = hub.manager().controller_by_cluster(noting(&Noting::default()));
     let manager = manager.cluster("west", RemoteCluster::new(west.client.clone()));
     let clusters = manager.clusters();
     write("south.yaml", &kubeconfig(&json!({"token": "t"})));
-    write("rubbish.yaml", "clusters: [no");
+    write("invalid.yaml", "clusters: [no");
     write(".hidden.yaml", &kubeconfig(&json!({"token": "t"})));
     let running = run(manager.runnable(clusters.kubeconfig_folder(folder.path())));
     until("there is a cluster", || async { clusters.names() == ["south", "west"] }).await;
-    write("rubbish.yaml", &kubeconfig(&json!({"token": "t"})));
-    until("a fixed file is a cluster", || async { clusters.names() == ["rubbish", "south", "west"] }).await;
+    write("invalid.yaml", &kubeconfig(&json!({"token": "t"})));
+    until("a fixed file is a cluster", || async { clusters.names() == ["invalid", "south", "west"] }).await;
     std::fs::remove_file(folder.path().join("south.yaml")).expect("removed");
-    until("a removed file is none", || async { clusters.names() == ["rubbish", "west"] }).await;
+    until("a removed file is none", || async { clusters.names() == ["invalid", "west"] }).await;
     west.create_fleet("a", 1).await;
     west.wait_for_size("a", 1).await;
     running.stop().await;

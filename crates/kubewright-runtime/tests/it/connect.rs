@@ -29,7 +29,7 @@ fn opened(kubeconfig: &str) -> Value {
 }
 
 /// Runs an operator that watches config maps until the readiness check of its caches contains the expected texts.
-async fn until_told(kubeconfig: &Value, expected: &[&str]) {
+async fn until_reported(kubeconfig: &Value, expected: &[&str]) {
     log();
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), kubeconfig.to_string()).expect("it is written");
@@ -42,9 +42,9 @@ async fn until_told(kubeconfig: &Value, expected: &[&str]) {
     let page_text = parking_lot::Mutex::new(String::new());
     let says = async || {
         let page = page(&probes, "/readyz/caches").await;
-        let is_told = expected.iter().all(|part| page.contains(part));
+        let is_reported = expected.iter().all(|part| page.contains(part));
         *page_text.lock() = page;
-        is_told
+        is_reported
     };
     tokio::select! {
         () = until("the metrics contain it", &says) => {}
@@ -64,7 +64,7 @@ async fn a_kubeconfig_of_another_cluster_is_reported_as_such() {
     let field = "/clusters/0/cluster/certificate-authority-data";
     *kubeconfig.pointer_mut(field).expect("an authority") = authority.pointer_mut(field).expect("an authority").take();
     let remedy = "the kubeconfig is for another cluster, or for an earlier one at this address";
-    until_told(&kubeconfig, &["configmaps: ", remedy]).await;
+    until_reported(&kubeconfig, &["configmaps: ", remedy]).await;
     listener.shutdown().await;
     stranger.shutdown().await;
 }
@@ -84,7 +84,7 @@ async fn an_account_without_permissions_gets_the_missing_rules() {
     *kubeconfig.pointer_mut("/users/0/user").expect("a user") =
         json!({"token": token.status.expect("it is answered").token});
     let who = "User \"system:serviceaccount:default:operator\" cannot list resource \"configmaps\"";
-    until_told(&kubeconfig, &["configmaps: ", who, "grant list and watch to the operator's role"]).await;
+    until_reported(&kubeconfig, &["configmaps: ", who, "grant list and watch to the operator's role"]).await;
 
     let role = json!({"metadata": {"name": "maps"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]});
     let binding = json!({
@@ -96,6 +96,6 @@ async fn an_account_without_permissions_gets_the_missing_rules() {
     Api::all(api.client()).create(&PostParams::default(), &role).await.expect("accepted");
     let binding: ClusterRoleBinding = serde_json::from_value(binding).expect("a binding");
     Api::all(api.client()).create(&PostParams::default(), &binding).await.expect("accepted");
-    until_told(&kubeconfig, &["ok"]).await;
+    until_reported(&kubeconfig, &["ok"]).await;
     listener.shutdown().await;
 }

@@ -246,7 +246,7 @@ async fn a_thousand_controllers_come_and_go_without_a_trace() {
         }
     }
     let requests = about_widgets();
-    assert!(requests >= ROUNDS * KINDS * 2, "each controller lists and watches anew");
+    assert!(requests >= ROUNDS * KINDS * 2, "each controller lists and watches again");
     // Longer than any watch lasts, and than events are kept for their series.
     pass(3600).await;
     assert_eq!(about_widgets(), requests, "a watch goes on");
@@ -274,7 +274,7 @@ async fn reports(controllers: &Controllers, failure: Option<&str>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_vanishes_is_named_and_others_are_unharmed() {
+async fn a_kind_that_vanishes_is_named_and_others_are_unaffected() {
     let world = World::new().await;
     define(&world, 0, "Namespaced").await;
     let manager = world.manager().controller(controller(FleetReconciler::default()));
@@ -302,7 +302,7 @@ async fn a_kind_that_vanishes_is_named_and_others_are_unharmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_changes_its_scope_is_an_error_until_it_is_added_anew() {
+async fn a_kind_that_changes_its_scope_is_an_error_until_it_is_added_again() {
     let world = World::new().await;
     define(&world, 0, "Namespaced").await;
     let traces = Traces::default();

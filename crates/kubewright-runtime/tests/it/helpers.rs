@@ -33,7 +33,7 @@ use serde_json::json;
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
-/// Notes its name, and fails while told to.
+/// Notes its name, and fails on request.
 #[derive(Clone, Default)]
 struct Part {
     name: &'static str,

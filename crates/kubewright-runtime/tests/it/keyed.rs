@@ -209,7 +209,7 @@ async fn keys_run_side_by_side_up_to_the_concurrency() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_controllers_are_described_and_need_a_leader_unless_told() {
+async fn key_controllers_are_described_and_need_a_leader_unless_configured() {
     let world = World::without_fleets();
     let controller = || {
         let rule = PolicyRule::of::<ConfigMap>([Verb::Patch]);

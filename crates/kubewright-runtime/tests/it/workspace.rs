@@ -98,7 +98,7 @@ impl Launcher {
         run(manager)
     }
 
-    async fn until_told(&self, text: &str) {
+    async fn until_reported(&self, text: &str) {
         until(text, || async { self.errors.lock().iter().any(|error| error.contains(text)) }).await;
     }
 }
@@ -180,7 +180,7 @@ async fn a_second_writer_gets_a_conflict() {
     until("the first is under way", || async { slow.hits() == 1 }).await;
     let second = launcher.start(&world);
     world.wait_for_size("a", 1).await;
-    launcher.until_told("already exists").await;
+    launcher.until_reported("already exists").await;
     assert_eq!(launcher.cloud.instances(), 1);
     first.stop().await;
     second.stop().await;
@@ -196,7 +196,7 @@ async fn a_workspace_changed_by_others_is_not_overwritten() {
     let other = Patch::Merge(json!({"data": {"memory.json": "{\"instance\":\"i-other\"}"}}));
     world.ships().patch(NAME, &PatchParams::default(), &other).await.expect("patched");
     world.wait_for_size("a", 1).await;
-    launcher.until_told("patch configmaps default/a.fleet.workspace").await;
+    launcher.until_reported("patch configmaps default/a.fleet.workspace").await;
     let note = world.fleets().get("a").await.expect("the fleet").status.and_then(|status| status.note);
     assert_eq!(note.as_deref(), Some("i-other"), "the decision was taken again");
     manager.stop().await;
@@ -232,7 +232,7 @@ async fn a_stale_replica_does_not_delete_the_workspace_of_a_recreated_object() {
     let later = world.create_fleet("a", 1).await;
     let uid = later.metadata.uid.clone().unwrap_or_default();
     store(&world, &[("kubewright.dev/workspace-of", &uid)], "{\"instance\":\"i-later\"}").await;
-    launcher.until_told("Fleet default/a is being deleted").await;
+    launcher.until_reported("Fleet default/a is being deleted").await;
     assert_eq!(launcher.cloud.instances(), 0);
     drop(hold);
     until("the later one is seen", || async {
@@ -257,7 +257,7 @@ async fn a_stale_replica_creates_no_workspace_for_an_object_that_is_being_delete
     let manager = launcher.start(&world);
     until("the workspace is about to be read", || async { slow.hits() == 1 }).await;
     world.fleets().delete("a", &DeleteParams::foreground()).await.expect("deleted");
-    launcher.until_told("Fleet default/a is being deleted").await;
+    launcher.until_reported("Fleet default/a is being deleted").await;
     assert_eq!(launcher.cloud.instances(), 0);
     assert!(memory(&world).await.is_none());
     manager.stop().await;
@@ -273,7 +273,7 @@ async fn a_workspace_that_is_created_during_a_deletion_is_deleted_again() {
     let manager = launcher.start(&world);
     until("the workspace is about to be created", || async { slow.hits() == 1 }).await;
     world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
-    launcher.until_told("Fleet default/a is being deleted").await;
+    launcher.until_reported("Fleet default/a is being deleted").await;
     assert_eq!(launcher.cloud.instances(), 0);
     assert!(memory(&world).await.is_none());
     manager.stop().await;
@@ -285,7 +285,7 @@ async fn a_foreign_config_map_is_never_used_as_workspace() {
     store(&world, &[], "{\"instance\":\"i-foreign\"}").await;
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;
-    launcher.until_told("config map default/a.fleet.workspace is not a workspace of Fleet default/a: rename").await;
+    launcher.until_reported("config map default/a.fleet.workspace is not a workspace of Fleet default/a: rename").await;
     assert_eq!(launcher.cloud.instances(), 0);
     assert!(memory(&world).await.expect("it is there").annotations().is_empty());
     world.ships().delete(NAME, &DeleteParams::default()).await.expect("deleted");
@@ -307,7 +307,7 @@ async fn invalid_workspace_content_is_an_error_or_replaced_by_the_default() {
             assert_eq!(launcher.cloud.instances(), 1);
         } else {
             launcher
-                .until_told("can't decode the workspace in config map default/a.fleet.workspace: invalid type")
+                .until_reported("can't decode the workspace in config map default/a.fleet.workspace: invalid type")
                 .await;
             assert!(launcher.errors.lock()[0].ends_with("replace it with `or_default`, or delete the config map"));
             assert_eq!(launcher.cloud.instances(), 0);
@@ -321,7 +321,7 @@ async fn a_workspace_has_a_maximum_size() {
     let (world, launcher) = (World::new().await, Launcher { ballast: LARGEST_WORKSPACE, ..Launcher::default() });
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;
-    launcher.until_told("more than 262144: store less").await;
+    launcher.until_reported("more than 262144: store less").await;
     assert_eq!((launcher.cloud.instances(), memory(&world).await), (0, None));
     manager.stop().await;
 }

@@ -5,7 +5,7 @@ mod page;
 pub use self::page::{html, json, write, write_summary};
 use crate::{error::VARIABLE, history::Entry, search::Failure};
 
-/// The number of records before the first finding that are told.
+/// The number of records before the first finding that are described.
 const LINES: usize = 60;
 
 /// Returns the findings of a run, what happened before the first of them, and the command that repeats it.

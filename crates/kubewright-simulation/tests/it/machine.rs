@@ -209,7 +209,7 @@ fn a_fixed_operator_is_not_blamed() {
 }
 
 #[test]
-fn faults_of_events_happen_as_told() {
+fn faults_of_events_happen_as_configured() {
     let scenario = Scenario::new("fixed", |manager| register(manager, Behavior::Fixed), notes_its_instance);
     let count = |outcome: &Outcome, part: &str| {
         // Without faults, the operator is restarted at the end.

@@ -26,7 +26,7 @@ async fn start(arguments: &[&str]) -> Page {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut printed = Vec::new();
     loop {
-        let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().expect("it tells its address");
+        let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap().expect("it prints its address");
         if let Some(address) = line.strip_prefix(" * Running on http://") {
             return Page { child, address: address.into(), printed, _stdout: lines };
         }

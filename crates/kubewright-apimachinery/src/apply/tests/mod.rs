@@ -369,7 +369,7 @@ fn sets_are_owned_value_by_value() {
 }
 
 #[test]
-fn owner_references_are_told_apart_by_uid() {
+fn owner_references_are_distinguished_by_uid() {
     let owner = |uid: &str, block: bool| json!({"uid": uid, "name": "o", "blockOwnerDeletion": block});
     let mut object = Object::new();
     object.apply("a", json!({"metadata": {"ownerReferences": [owner("1", true)]}}));

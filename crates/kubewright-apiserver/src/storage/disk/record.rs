@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_told_from_another_file() {
+    fn a_newer_format_is_distinguished_from_another_file() {
         let check = |line: &str| check_line(line.as_bytes(), FileKind::Log, 7);
         assert_eq!(check("kubewright log 7 format 1\n"), Ok(()));
         assert_eq!(check("kubewright log 7 format 2\n"), Err(BadLine::Newer(2)));

@@ -286,7 +286,7 @@ fn places(length: usize) -> impl Iterator<Item = usize> {
 }
 
 #[test]
-fn damage_is_told_with_its_place() {
+fn damage_is_reported_with_its_place() {
     let (directory, _) = directory_with_both();
     let files = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
     let files: Vec<_> = files.filter(|path| !path.ends_with("lock")).collect();

@@ -321,7 +321,7 @@ async fn kinds_and_groups_that_others_need_stay() {
 }
 
 #[tokio::test]
-async fn what_olm_reports_is_told() {
+async fn what_olm_reports_is_printed() {
     for (fault, timeout, says) in [
         (
             Fault::Resolution,

@@ -421,7 +421,7 @@ fn values_come_from_the_apis_of_metrics() {
 }
 
 #[test]
-fn answers_without_a_value_are_told() {
+fn answers_without_a_value_are_reported() {
     let message = |metric: &Value, path: &str, answer: Result<Value, String>| {
         let answers = Answers::from([(path.to_owned(), answer)]);
         compute(metric, None, &services(BOTH), &answers).expect_err("a failure").message

@@ -386,12 +386,12 @@ fn keep(objects: &mut BTreeMap<Key, Arc<Value>>, object: &Arc<Value>, gone: bool
     Some(key)
 }
 
-/// Returns the action that tells why a pod waits, unless it has been told.
+/// Returns the action that reports why a pod waits, unless it has been reported.
 fn report(pod: &Waiting, why: String) -> Option<PodAction> {
     let told = condition(&pod.object, "PodScheduled");
-    let is_told = told.is_some_and(|one| one["status"] == "False" && one["message"] == why);
+    let is_reported = told.is_some_and(|one| one["status"] == "False" && one["message"] == why);
     let is_nominated = !pod.object["status"]["nominatedNodeName"].is_null();
-    (!is_told || is_nominated).then(|| PodAction::Report(why, pod.object.clone()))
+    (!is_reported || is_nominated).then(|| PodAction::Report(why, pod.object.clone()))
 }
 
 /// Returns whether a pod has to be bound.

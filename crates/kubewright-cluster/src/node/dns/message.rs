@@ -232,17 +232,17 @@ mod tests {
         let whole = complete(&reply, &more.build_bytes_vec().unwrap());
         let whole = Packet::parse(&whole).unwrap();
         assert_eq!((whole.id(), whole.answers.len()), (7, 2));
-        assert_eq!(complete(&reply, b"rubbish"), reply);
+        assert_eq!(complete(&reply, b"invalid"), reply);
     }
 
     #[test]
-    fn large_answers_are_cut_and_rubbish_is_dropped() {
+    fn large_answers_are_cut_and_invalid_ones_are_dropped() {
         let (asked, bytes) =
             (query("many.shop.svc.cluster.local", TYPE::A), reply("many.shop.svc.cluster.local", TYPE::A));
         let short = fit(&asked, bytes.clone());
         let packet = Packet::parse(&short).unwrap();
         assert!(bytes.len() > 512 && packet.has_flags(PacketFlag::TRUNCATION) && packet.answers.is_empty());
-        assert!(answer(b"rubbish", records).is_none() && answer(&bytes, records).is_none(), "an answer is no query");
+        assert!(answer(b"invalid", records).is_none() && answer(&bytes, records).is_none(), "an answer is no query");
         assert!(matches!(answer(&query("loop.shop.svc.cluster.local", TYPE::A), records), Some(Outcome::Reply(_))));
         let failed = cannot_answer(&query("example.com", TYPE::A));
         assert_eq!(Packet::parse(&failed).unwrap().rcode(), RCODE::ServerFailure);

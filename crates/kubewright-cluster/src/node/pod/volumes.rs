@@ -221,7 +221,7 @@ impl ContainerVolumes {
                 let part = sub_path(mount, environment).map_err(StartFailure::Config)?;
                 let copy = pod_directory.join(format!(".part-{}-{number}", self.container.name));
                 let source = volume::part_of(&made, &content, part.as_deref(), &copy).map_err(|error| {
-                    // As in Kubernetes, the user isn't told what is on the host.
+                    // As in Kubernetes, the user doesn't learn what is on the host.
                     tracing::warn!(%error, "a part of a volume can't be mounted");
                     let (volume, container) = (&mount.name, &self.container.name);
                     let why =

@@ -225,7 +225,7 @@ storage: {spec: {mountPath: {path: /files}}}
     }
 
     #[test]
-    fn mistakes_are_told_with_their_field() {
+    fn mistakes_are_reported_with_their_field() {
         let head = format!("apiVersion: {VERSION}\nkind: Configuration\n");
         for (text, says) in [
             ("kind: Other".to_owned(), "kind: is \"Other\", and must be Configuration"),

@@ -166,7 +166,7 @@ async fn a_secret_of_someone_else_is_left_alone() {
     .unwrap();
     let created = scene.api::<Secret>().create(&PostParams::default(), &foreign).await.unwrap();
     let replica = scene.start(|server| server);
-    // The start waits for the certificate in vain; then the readiness check exists, and fails.
+    // The start waits for the certificate until its deadline; then the readiness check exists, and fails.
     until("the check is there", async || replica.check().await == Some(false)).await;
     replica.looks().await;
     assert_eq!(scene.secret().await.unwrap().metadata.resource_version, created.metadata.resource_version);
