@@ -227,7 +227,7 @@ impl Target for Schemas {
 
     fn take(&mut self, input: &[u8]) {
         let Some(document) = value(input) else { return };
-        let is_structural = structural::check(&document, "").is_empty();
+        let is_structural = structural::check(&document, "").0.is_empty();
         let schema = parse::from_openapi(&document);
         if !is_structural || !rules::check(&schema, "", false).is_empty() {
             return;

@@ -334,7 +334,7 @@ fn is_untyped(schema: &Schema) -> bool {
 /// Returns the error about a value whose type the schema doesn't allow, in the words of Kubernetes' library, which
 /// shows the value as Go does.
 fn wrong_type(schema: &Schema, value: &Value) -> Option<String> {
-    let kind = schema.kind.filter(|_| !schema.int_or_string && !value.is_null())?;
+    let kind = schema.kind.filter(|_| !value.is_null())?;
     match (kind, value) {
         (Kind::Object, Value::Object(_))
         | (Kind::Array, Value::Array(_))

@@ -65,8 +65,16 @@ impl Check {
     fn schema(&mut self, schema: &Schema, place: &Place, path: &FieldPath<'_>) {
         if !schema.rules.is_empty() {
             let resource = place.resource || schema.embedded_resource;
-            let this = declare::type_of(Node::new(schema, &NONE), resource).unwrap_or(Type::Unknown);
-            self.rules(&schema.rules, &this, size_of(schema, resource).as_ref(), place, path);
+            match declare::type_of(Node::new(schema, &NONE), resource) {
+                Some(this) => self.rules(&schema.rules, &this, size_of(schema, resource).as_ref(), place, path),
+                None => self.causes.push(Cause::new(
+                    "InternalError",
+                    path.field("x-kubernetes-validations").to_string(),
+                    "Internal error: internal error: failed to construct type information for \
+                     x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"
+                        .to_owned(),
+                )),
+            }
         }
         let below = |without_old: bool| Place {
             resource: false,
@@ -93,7 +101,8 @@ impl Check {
     /// Checks the rules of one schema. Without sizes, no costs are estimated.
     fn rules(&mut self, rules: &[Rule], this: &Type, size: Option<&Size>, place: &Place, path: &FieldPath<'_>) {
         let path = path.field("x-kubernetes-validations");
-        for (index, rule) in rules.iter().enumerate() {
+        // One without an expression has an error of its own.
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.rule.trim().is_empty()) {
             let old = if rule.optional_old_self == Some(true) { Type::optional(this.clone()) } else { this.clone() };
             let environment = Environment::default().with("self", this.clone()).with("oldSelf", old);
             let field = |name: &str| path.item(index).field(name).to_string();

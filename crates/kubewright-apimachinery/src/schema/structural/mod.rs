@@ -21,23 +21,25 @@ use crate::{depth, status::Cause};
 /// The name of the field with the schema.
 pub const ROOT: &str = "openAPIV3Schema";
 
-/// Returns the errors of a CRD's `openAPIV3Schema`. The causes' fields begin with `at`, the path of the field with the
-/// schema in the CRD, such as `spec.validation`.
-pub fn check(document: &Value, at: &str) -> Vec<Cause> {
+/// Returns the errors of a CRD's `openAPIV3Schema`, and whether it is structural with valid defaults, so that its rules
+/// can be checked. The causes' fields begin with `at`, the path of the field with the schema in the CRD, such as
+/// `spec.validation`.
+pub fn check(document: &Value, at: &str) -> (Vec<Cause>, bool) {
     let path = if at.is_empty() { ROOT.to_owned() } else { format!("{at}.{ROOT}") };
     if depth::of(document) > depth::LIMIT {
-        return vec![Cause::forbidden(path, &format!("must not nest deeper than {} levels", depth::LIMIT))];
+        return (vec![Cause::forbidden(path, &format!("must not nest deeper than {} levels", depth::LIMIT))], false);
     }
     let root = Place { document: object(document), path };
     let unsupported = unsupported::find(&root);
     let mut causes = if unsupported.is_none() { check_structure(&root) } else { Vec::new() };
+    let is_structural = unsupported.is_none() && causes.is_empty();
     causes.extend(keyword::check(&root));
     // The keywords that are unsupported have errors of their own, with the exception of `$schema`.
     if let Some(keyword) = unsupported.filter(|_| causes.is_empty()) {
         let why = format!("OpenAPIV3Schema '{keyword}' is not supported");
         causes.push(Cause::invalid(root.path, &"".into(), &why));
     }
-    causes
+    (causes, is_structural)
 }
 
 /// Returns the errors of the structure, sorted as in Kubernetes, or, if it has none, those of the defaults.

@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn check_schema(schema: Value, expect: &[&str]) {
-    let causes: Vec<String> = check(&schema, "").iter().map(ToString::to_string).collect();
+    let causes: Vec<String> = check(&schema, "").0.iter().map(ToString::to_string).collect();
     assert_eq!(causes, expect, "{schema}");
 }
 
@@ -67,7 +67,7 @@ fn structure() {
         &[&at("properties[metadata]: Forbidden: must not specify anything other than name and generateName, but \
                metadata is implicitly specified")],
     );
-    let pattern = check(&spec(json!({"type": "string", "pattern": "("})), "");
+    let pattern = check(&spec(json!({"type": "string", "pattern": "("})), "").0;
     let expect = at("properties[spec].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: ");
     assert!(pattern[0].to_string().starts_with(&expect), "{}", pattern[0]);
 }
@@ -90,7 +90,7 @@ fn junctors() {
     check_schema(spec(json!({"type": "object", "not": {"properties": {"a": {"minimum": 1}}}})), &[]);
     check_schema(spec(json!({"type": "object", "not": {"additionalProperties": false}})), &[]);
     let root = json!({"type": "object", "anyOf": [{"properties": {"a": {"type": "string"}}}]});
-    let causes = check(&root, "spec.validation").into_iter().map(|cause| cause.to_string()).collect::<Vec<_>>();
+    let causes = check(&root, "spec.validation").0.into_iter().map(|cause| cause.to_string()).collect::<Vec<_>>();
     let place = "spec.validation.openAPIV3Schema";
     let expected = [
         format!("{place}.anyOf[0].properties[a].type: Forbidden: must be empty to be structural"),
@@ -301,7 +301,7 @@ fn defaults_follow_the_rules_of_their_schema() {
 #[test]
 fn a_deep_schema_is_refused() {
     let deep = (0..depth::LIMIT).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
-    assert!(check(&deep, "")[0].to_string().contains("must not nest deeper"));
+    assert!(check(&deep, "").0[0].to_string().contains("must not nest deeper"));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Limits, patterns, formats and enumerations.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use super::{NO_FIELD, format, invalid};
+use super::{format, invalid, number};
 use crate::{
     field_path::FieldPath,
-    go_json::MAX_EXACT,
     pattern,
     schema::{Kind, Limits, Schema},
     status::Cause,
@@ -20,7 +19,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes
     };
     match value {
         Value::String(text) => check_text(schema, text, path, causes),
-        Value::Number(number) => check_number(schema, number, path, causes),
+        Value::Number(number) => number::check(schema, number, path, causes),
         Value::Array(items) => {
             if let Some(min) = limits.min_items.filter(|min| (items.len() as u64) < *min) {
                 fail(&size(items.len()), format!("should have at least {min} items"));
@@ -97,70 +96,5 @@ fn check_text(schema: &Schema, text: &str, path: &FieldPath<'_>, causes: &mut Ve
         && !format::is_format(format, text)
     {
         fail(causes, "FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
-    }
-}
-
-fn check_number(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
-    check_range(schema, number, path, causes);
-    let limits = &schema.limits;
-    let Some(value) = number.as_f64() else { return };
-    let mut fail = |why: String| {
-        let why = format!("{path} in body {why}");
-        let shown = Value::Number(number.clone());
-        causes.push(Cause::new("FieldValueInvalid", path.to_string(), invalid(&shown, &why)));
-    };
-    if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
-        let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
-        // A float is a multiple only if the quotient is an integer that floats represent exactly
-        // (`IsFloat64AJSONInteger` in `swag`). Decimal fractions are not exact, so a small error is allowed.
-        let is_too_large = number.is_f64() && quotient.abs() > MAX_EXACT;
-        if is_too_large || (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
-            fail(format!("should be a multiple of {factor}"));
-        }
-    }
-    if let Some(max) = limits.maximum {
-        if limits.exclusive_maximum && value >= max {
-            fail(format!("should be less than {max}"));
-        } else if value > max {
-            fail(format!("should be less than or equal to {max}"));
-        }
-    }
-    if let Some(min) = limits.minimum {
-        if limits.exclusive_minimum && value <= min {
-            fail(format!("should be greater than {min}"));
-        } else if value < min {
-            fail(format!("should be greater than or equal to {min}"));
-        }
-    }
-}
-
-/// Checks that a number is within the range of its type and format.
-fn check_range(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
-    let format = schema.format.as_deref();
-    let fits = match (schema.kind, format) {
-        (Some(Kind::Integer), Some("int32")) => in_range(number, i32::MIN.into(), i32::MAX.into()),
-        // Kubernetes ignores formats that it doesn't know, such as `uint32`.
-        (Some(Kind::Integer), _) => in_range(number, i64::MIN.into(), i64::MAX.into()),
-        (Some(Kind::Number), Some("float" | "float32")) => {
-            number.as_f64().is_some_and(|number| number.abs() <= f32::MAX.into())
-        }
-        _ => true,
-    };
-    if !fits {
-        let kind = schema.kind.map_or("", Kind::as_str);
-        let format = format.map_or_else(|| "(default format)".into(), |format| format!("with format {format}"));
-        let why = format!("Checked value must be of type {kind} {format} in {path}");
-        causes.push(Cause::invalid(NO_FIELD, &"".into(), &why));
-    }
-}
-
-/// Returns whether a number is an integer in a range.
-fn in_range(number: &Number, min: i128, max: i128) -> bool {
-    let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    match exact {
-        Some(number) => (min..=max).contains(&number),
-        None => number
-            .as_f64()
-            .is_some_and(|number| number.fract() == 0.0 && number >= min as f64 && number < (max + 1) as f64),
     }
 }

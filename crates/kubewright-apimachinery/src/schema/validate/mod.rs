@@ -6,6 +6,7 @@ mod embedded;
 pub(super) mod format;
 mod limit;
 mod list;
+mod number;
 
 use serde_json::{Map, Value};
 

@@ -191,11 +191,11 @@ fn validate_schema(version: &Value, (is_known, has_status): (bool, bool), path: 
     let Some(document) = document(version) else { return };
     validate_root(document, has_status, &path.child(structural::ROOT), errors);
     let path = path.to_string();
-    let found = structural::check(document, &path);
-    if found.is_empty() {
+    let (found, is_structural) = structural::check(document, &path);
+    errors.extend(found);
+    if is_structural {
         errors.extend(rules::check(&parse::from_openapi(document), &path, is_known));
     }
-    errors.extend(found);
 }
 
 fn validate_scale(scale: &Value, path: &Path<'_>, errors: &mut Errors) {
