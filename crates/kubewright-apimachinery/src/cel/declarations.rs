@@ -1,9 +1,9 @@
-//! The variables of the expressions of webhooks and admission policies.
+//! The variables of the expressions of webhooks, admission policies and authorizers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    check::{Environment, Expected, Fields, NAMESPACE, REQUEST, Type},
+    check::{ACCESS_REVIEW, Environment, Expected, Fields, NAMESPACE, REQUEST, Type},
     message::JSON_PATCH,
     program::{self, Typed},
 };
@@ -12,7 +12,7 @@ use super::{
 const AUTHORIZER: &str = "authorizer";
 const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
-/// The variables of the expressions of webhooks and admission policies, with their types. Objects and parameters can be
+/// The variables of the expressions of webhooks, admission policies and authorizers, with their types. Objects and parameters can be
 /// of any kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
 /// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
 #[derive(Clone, Debug)]
@@ -32,6 +32,12 @@ impl PolicyDeclarations {
             .with("request", REQUEST.clone())
             .with(AUTHORIZER, Type::Opaque("kubernetes.authorization.Authorizer"))
             .with(REQUEST_RESOURCE, Type::Opaque("kubernetes.authorization.ResourceCheck"));
+        Self { environment, variables: None }
+    }
+
+    /// Returns the variable of an authorizer: `request`, the `spec` of a SubjectAccessReview.
+    pub fn of_authorizer() -> Self {
+        let environment = Environment::default().with("request", ACCESS_REVIEW.clone());
         Self { environment, variables: None }
     }
 

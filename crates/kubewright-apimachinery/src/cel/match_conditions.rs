@@ -1,21 +1,13 @@
 //! Match conditions of webhooks and policies
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions>).
 
-use super::{
-    policy::{Composition, PolicyEnvironment, PolicyExpression},
-    program::Program,
-};
+use super::policy::{Composition, PolicyEnvironment, PolicyExpression};
 
 /// The conditions of one webhook or policy, which must all hold.
 #[derive(Debug, Default)]
 pub struct MatchConditions(Vec<PolicyExpression>);
 
 impl MatchConditions {
-    /// Checks that an expression can be parsed. The error is the syntax error.
-    pub fn check(expression: &str) -> Result<(), String> {
-        Program::parse(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
-    }
-
     /// Compiles conditions, given by their expressions.
     pub fn new<'t>(conditions: impl IntoIterator<Item = &'t str>) -> Self {
         Self(conditions.into_iter().map(PolicyExpression::new).collect())

@@ -439,8 +439,6 @@ fn match_conditions_hold_together() {
             (Err(why), _) => panic!("{conditions:?}: {why}"),
         }
     }
-    assert!(MatchConditions::check("object.").is_err());
-    assert_eq!(MatchConditions::check("object.x"), Ok(()));
 }
 
 #[test]
@@ -525,7 +523,6 @@ fn mutations_construct_patches() {
     let patch = evaluate_policy(&composition, patch).unwrap().to_json_patch();
     assert_eq!(patch, Ok(json!([{"op": "add", "path": "/a/b~1c", "value": {"x": [1]}}])));
     assert!(evaluate_policy(&composition, "Other{}").unwrap_err().contains("undeclared reference to 'Other'"));
-    assert!(MatchConditions::check("Object{}").is_err());
 }
 
 #[test]

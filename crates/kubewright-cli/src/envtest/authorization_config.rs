@@ -4,7 +4,10 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use kubewright_apimachinery::{cel::MatchConditions, clock::SharedClock};
+use kubewright_apimachinery::{
+    cel::{Expected, MatchConditions, PolicyDeclarations, Refusal},
+    clock::SharedClock,
+};
 use kubewright_cluster::AuthorizationMode;
 use serde::Deserialize;
 
@@ -22,6 +25,9 @@ use crate::{
 /// The versions of the file.
 const VERSIONS: [&str; 3] =
     ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+
+/// The greatest number of match conditions of a webhook.
+const MAX_CONDITIONS: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -156,9 +162,19 @@ impl WebhookConfiguration {
         if version != "v1" && !(version.is_empty() && self.match_conditions.is_empty()) {
             bail!("its matchConditionSubjectAccessReviewVersion {version:?} must be v1");
         }
+        if self.match_conditions.len() > MAX_CONDITIONS {
+            bail!("it has {} match conditions: use at most {MAX_CONDITIONS}", self.match_conditions.len());
+        }
+        let (declarations, mut known) = (PolicyDeclarations::of_authorizer(), BTreeSet::new());
         for expression in expressions() {
-            let checked = MatchConditions::check(expression).map_err(anyhow::Error::msg);
-            checked.with_context(|| format!("compile its match condition {expression}"))?;
+            if expression.trim().is_empty() || !known.insert(expression) {
+                bail!("its match condition {expression:?} is empty, or that of another one");
+            }
+            if let Err(Refusal::Expression(why) | Refusal::Program(why)) =
+                declarations.check(expression, Expected::Bool)
+            {
+                bail!("its match condition {expression} can't be used: {why}");
+            }
         }
         Ok(MatchConditions::new(expressions()))
     }
@@ -221,7 +237,11 @@ mod tests {
             ("failurePolicy: Deny", "failurePolicy: Fail", "use NoOpinion or Deny"),
             ("ReviewVersion: v1, match", "ReviewVersion: v2, match", "use v1 or v1beta1"),
             ("matchConditionSubjectAccessReviewVersion: v1, ", "", "must be v1"),
-            ("has(request.uid)", "has(", "compile its match condition has("),
+            ("has(request.uid)", "has(", "its match condition has( can't be used: compilation failed"),
+            ("has(request.uid)", "request.name == request.uid", "undefined field 'name'"),
+            ("has(request.uid)", "request.groups", "must evaluate to bool but got list(string)"),
+            ("has(request.uid)", "object == null", "undeclared reference to 'object'"),
+            ("'has(request.uid)'}", "'true'}, {expression: 'true'}", "that of another one"),
             ("type: KubeConfigFile", "type: InClusterConfig", "use KubeConfigFile"),
             ("kubeConfigFile: /", "kubeConfigFile: ", "is not an absolute path"),
             ("timeout: 3s", "timeout: 3s, other: 1", "unknown field `other`"),

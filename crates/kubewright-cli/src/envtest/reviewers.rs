@@ -247,7 +247,7 @@ impl Access {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let request = PolicyInput::new(Some(&spec("v1", user, attributes)));
+        let request = PolicyInput::new(Some(&full_spec(user, attributes)));
         let (environment, composition) = (PolicyEnvironment::new([("request", request)]), Composition::default());
         let holds = self.conditions.hold(&environment, &composition);
         tokio::task::block_in_place(|| Handle::current().block_on(holds))
@@ -271,37 +271,66 @@ impl Access {
 
 /// Returns the `spec` of a review in a version.
 fn spec(version: &str, user: &UserInfo, attributes: &Attributes) -> Value {
-    let Attributes { verb, group, resource, subresource, namespace, name, path, fields } = attributes;
-    let mut spec = json!({"user": user.name});
-    if path.is_empty() {
-        let texts = [
-            ("namespace", namespace),
-            ("verb", verb),
-            ("group", group),
-            ("resource", resource),
-            ("subresource", subresource),
-            ("name", name),
-        ];
-        let given = texts.into_iter().filter(|(_, text)| !text.is_empty());
-        let mut of: serde_json::Map<_, _> = given.map(|(name, text)| (name.to_owned(), json!(text))).collect();
-        let fields = fields.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
-        let fields: Vec<_> = fields.collect();
-        if !fields.is_empty() {
-            of.insert("fieldSelector".into(), json!({"requirements": fields}));
-        }
-        spec["resourceAttributes"] = of.into();
-    } else {
-        spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
+    let mut spec = full_spec(user, attributes);
+    for of in ["resourceAttributes", "nonResourceAttributes"] {
+        spec.get_mut(of).into_iter().for_each(leave_out_empty);
     }
-    let groups = if version == "v1" { "groups" } else { "group" };
-    for (field, value, is_given) in [
-        ("uid", json!(user.uid), !user.uid.is_empty()),
-        (groups, json!(user.groups), !user.groups.is_empty()),
-        ("extra", json!(user.extra), !user.extra.is_empty()),
-    ] {
-        if is_given {
-            spec[field] = value;
-        }
+    leave_out_empty(&mut spec);
+    if version != "v1"
+        && let Some(groups) = spec.as_object_mut().and_then(|fields| fields.remove("groups"))
+    {
+        spec["group"] = groups;
     }
     spec
+}
+
+fn leave_out_empty(object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.retain(|_, value| ![json!(""), json!([]), json!({})].contains(value));
+}
+
+/// Returns the `spec` of a review with all fields of the user and all attributes that are text, also empty ones, as
+/// match conditions see it.
+fn full_spec(user: &UserInfo, attributes: &Attributes) -> Value {
+    let Attributes { verb, group, resource, subresource, namespace, name, path, fields } = attributes;
+    let mut spec = json!({"user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra});
+    if !path.is_empty() {
+        spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
+        return spec;
+    }
+    spec["resourceAttributes"] = json!({
+        "namespace": namespace,
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": name,
+    });
+    if !fields.is_empty() {
+        let fields = fields.iter().map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}));
+        spec["resourceAttributes"]["fieldSelector"] = json!({"requirements": fields.collect::<Vec<_>>()});
+    }
+    spec
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn match_conditions_see_empty_fields_that_reviews_leave_out() {
+        let attributes = Attributes { verb: "list".into(), resource: "nodes".into(), ..Attributes::default() };
+        let user = UserInfo::new("u", Vec::<String>::new());
+        let of_resource = json!({"verb": "list", "resource": "nodes"});
+        assert_eq!(spec("v1", &user, &attributes), json!({"user": "u", "resourceAttributes": of_resource}));
+        let full = full_spec(&user, &attributes);
+        assert_eq!([&full["uid"], &full["resourceAttributes"]["namespace"]], [&json!(""); 2]);
+        assert_eq!((&full["groups"], &full["extra"]), (&json!([]), &json!({})));
+        let path = Attributes { verb: "get".into(), path: "/healthz".into(), ..Attributes::default() };
+        let user = UserInfo::new("u", vec!["a".to_owned()]);
+        assert_eq!(
+            spec("v1beta1", &user, &path),
+            json!({"user": "u", "group": ["a"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}})
+        );
+    }
 }

@@ -354,7 +354,8 @@ fn authorizers_are_those_of_a_file() {
     fs::write(&tokens, "t,ann,\n").unwrap();
     let webhook = json!({"timeout": "3s", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
         "matchConditionSubjectAccessReviewVersion": "v1",
-        "matchConditions": [{"expression": "request.resourceAttributes.resource == 'pods'"}],
+        "matchConditions": [{"expression": "request.resourceAttributes.resource == 'pods'"},
+            {"expression": "request.resourceAttributes.namespace == ''"}],
         "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig}});
     let file = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": [
         {"type": "RBAC", "name": "roles"}, {"type": "Webhook", "name": "other", "webhook": webhook},

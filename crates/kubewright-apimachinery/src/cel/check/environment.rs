@@ -152,3 +152,42 @@ pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
         ],
     )
 });
+
+/// The type of `request` in the match conditions of an authorizer: the `spec` of a SubjectAccessReview.
+pub(in crate::cel) static ACCESS_REVIEW: LazyLock<Type> = LazyLock::new(|| {
+    let text = Type::String;
+    let texts = Type::list(text.clone());
+    let requirement = object(
+        "kubernetes.SelectorRequirement",
+        &[("key", text.clone()), ("operator", text.clone()), ("values", texts.clone())],
+    );
+    let selector = |name: &'static str| {
+        object(name, &[("rawSelector", text.clone()), ("requirements", Type::list(requirement.clone()))])
+    };
+    let resource = object(
+        "kubernetes.ResourceAttributes",
+        &[
+            ("namespace", text.clone()),
+            ("verb", text.clone()),
+            ("group", text.clone()),
+            ("version", text.clone()),
+            ("resource", text.clone()),
+            ("subresource", text.clone()),
+            ("name", text.clone()),
+            ("fieldSelector", selector("kubernetes.FieldSelectorAttributes")),
+            ("labelSelector", selector("kubernetes.LabelSelectorAttributes")),
+        ],
+    );
+    let path = object("kubernetes.NonResourceAttributes", &[("path", text.clone()), ("verb", text.clone())]);
+    object(
+        "kubernetes.SubjectAccessReviewSpec",
+        &[
+            ("resourceAttributes", resource),
+            ("nonResourceAttributes", path),
+            ("user", text.clone()),
+            ("groups", texts.clone()),
+            ("extra", Type::map(text.clone(), texts)),
+            ("uid", text.clone()),
+        ],
+    )
+});

@@ -189,6 +189,30 @@ fn expressions_of_policies_are_checked() {
     assert_eq!(object, refused("must evaluate to Object but got dyn"));
 }
 
+#[test]
+fn conditions_of_authorizers_see_a_review() {
+    let authorizer = PolicyDeclarations::of_authorizer();
+    for text in [
+        "'a' in request.groups && request.user.startsWith('b') && request.extra['c'] == ['d']",
+        "has(request.resourceAttributes) && request.resourceAttributes.version == 'v1'",
+        "request.?nonResourceAttributes.path.orValue('') == '/healthz'",
+        "request.resourceAttributes.fieldSelector.requirements.all(r, r.key == 'a' && 'b' in r.values)",
+    ] {
+        assert_eq!(authorizer.check(text, Expected::Bool), Ok(()), "{text}");
+    }
+    for (text, expect) in [
+        ("request.name == 'a'", "undefined field 'name'"),
+        ("request.resourceAttributes.kind == 'a'", "undefined field 'kind'"),
+        ("request.user", "must evaluate to bool but got string"),
+        ("object.x", "undeclared reference to 'object'"),
+    ] {
+        let Err(Refusal::Expression(why)) = authorizer.check(text, Expected::Bool) else {
+            panic!("{text} isn't refused")
+        };
+        assert!(why.contains(expect), "{text}: {why}");
+    }
+}
+
 /// The errors are those of 1.36.3.
 #[test]
 fn the_authorizer_has_types() {
