@@ -1,7 +1,7 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
-//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are, topology spread constraints
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread constraints
 //! ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a
 //! node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which pods are to
 //! be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted
@@ -26,6 +26,7 @@ mod state;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ use crate::{
 
 /// The number of pods that are bound concurrently.
 const CONCURRENCY: usize = 64;
+/// How long a pod whose volumes couldn't be bound isn't tried again, as in kube-scheduler.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the volumes of a pod may take to be bound, as in kube-scheduler.
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -92,6 +97,7 @@ impl Scheduling {
                 self.begin(all);
             }
             let due = self.retries.due(now);
+            due.iter().for_each(|pod| self.scheduler.wake(pod));
             self.begin(due);
             let timer = until(self.retries.next(), now);
             tokio::select! {
@@ -142,7 +148,10 @@ impl Scheduling {
 
     fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
         let is_done = result.is_ok();
-        let is_gone = result.as_ref().is_err_and(is_gone);
+        // What is gone may also be a volume or a claim.
+        let is_binding = matches!(action, PodAction::Bind(_) | PodAction::BindVolumes(_));
+        let is_about_pod = !matches!(action, PodAction::BindVolumes(_));
+        let is_gone = is_about_pod && result.as_ref().is_err_and(is_gone);
         match result {
             Ok(found) => {
                 self.retries.forget(&pod);
@@ -152,13 +161,18 @@ impl Scheduling {
             }
             // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
             Err(_) if is_gone => self.retries.forget(&pod),
-            Err(error) if is_conflict(&error) && !matches!(action, PodAction::Bind(_)) => self.retries.forget(&pod),
+            Err(error) if is_conflict(&error) && !is_binding => self.retries.forget(&pod),
             // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be
             // newer than that, and then nothing else would lead to another attempt.
             Err(error) => {
                 tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                 self.retries.failed(pod.clone(), now);
             }
+        }
+        match action {
+            PodAction::BindVolumes(_) if is_done => self.retries.later(pod.clone(), now + VOLUME_TIMEOUT),
+            PodAction::Fail(..) => self.retries.later(pod.clone(), now + PAUSE),
+            _ => {}
         }
         // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers
         // that, what each of them gives back could lead to actions for the others without an end.
