@@ -211,6 +211,12 @@ fn platform() -> (&'static str, &'static str) {
     (system, machine)
 }
 
+/// Returns the release of the kernel; empty if the system doesn't tell.
+fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
 fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) -> Value {
     let (system, machine) = platform();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
@@ -243,7 +249,7 @@ fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) 
             "architecture": machine, "operatingSystem": system, "osImage": "Kubewright",
             "containerRuntimeVersion": concat!("kubewright://", env!("CARGO_PKG_VERSION")),
             "kubeletVersion": version, "kubeProxyVersion": "",
-            "kernelVersion": "", "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
+            "kernelVersion": kernel(), "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
         },
     })
 }

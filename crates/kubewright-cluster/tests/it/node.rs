@@ -36,6 +36,9 @@ async fn the_node_is_ready_and_alive() {
     let node = Api::<Node>::all(cluster.client()).get("kubewright").await.expect("registered");
     let status = node.status.clone().expect("a status");
     assert!(status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"));
+    if let Ok(release) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {
+        assert_eq!(status.node_info.expect("described").kernel_version, release.trim());
+    }
     let capacity = status.capacity.unwrap_or_default();
     assert!(
         ["cpu", "memory", "ephemeral-storage", "pods"].iter().all(|name| capacity.contains_key(*name)),
