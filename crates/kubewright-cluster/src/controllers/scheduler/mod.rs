@@ -1,11 +1,11 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
-//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread constraints
-//! ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a
-//! node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which pods are to
-//! be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted
-//! ([`preemption`]).
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread
+//! constraints ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
+//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which
+//! pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
+//! others evicted ([`preemption`]).
 //!
 //! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they
 //! have the taint of nodes that aren't ready.
@@ -68,6 +68,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
             scheduler: Scheduler::default(),
             is_synced: false,
             retries: Retries::up_to(LONGEST_PAUSE),
+            timers: Retries::default(),
             work: FuturesUnordered::new(),
         };
         scheduling.run()
@@ -84,6 +85,8 @@ struct Scheduling {
     /// Whether the whole snapshot is known. Nothing is decided before: any pod in it may be in the way of another one.
     is_synced: bool,
     retries: Retries<PodKey>,
+    /// The pods that pause, or whose volumes are being bound.
+    timers: Retries<PodKey>,
     work: FuturesUnordered<BoxFuture<'static, Completion>>,
 }
 
@@ -97,9 +100,14 @@ impl Scheduling {
                 self.begin(all);
             }
             let due = self.retries.due(now);
-            due.iter().for_each(|pod| self.scheduler.wake(pod));
             self.begin(due);
-            let timer = until(self.retries.next(), now);
+            let due = self.timers.due(now);
+            for pod in &due {
+                self.timers.forget(pod);
+                self.scheduler.wake(pod);
+            }
+            self.begin(due);
+            let timer = until(self.retries.next().into_iter().chain(self.timers.next()).min(), now);
             tokio::select! {
                 biased;
                 change = self.feed.next(), if self.work.len() < CONCURRENCY => self.take(change),
@@ -169,10 +177,14 @@ impl Scheduling {
                 self.retries.failed(pod.clone(), now);
             }
         }
-        match action {
-            PodAction::BindVolumes(_) if is_done => self.retries.later(pod.clone(), now + VOLUME_TIMEOUT),
-            PodAction::Fail(..) => self.retries.later(pod.clone(), now + PAUSE),
-            _ => {}
+        let pause = match action {
+            PodAction::BindVolumes(_) if is_done => Some(VOLUME_TIMEOUT),
+            PodAction::Fail(..) => Some(PAUSE),
+            _ => None,
+        };
+        if let Some(pause) = pause {
+            self.timers.forget(&pod);
+            self.timers.later(pod.clone(), now + pause);
         }
         // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers
         // that, what each of them gives back could lead to actions for the others without an end.

@@ -33,7 +33,9 @@ fn add(scheduler: &mut Scheduler, kind: &Kind, object: Value) {
 fn claim(name: &str, size: &str) -> Value {
     json!({
         "metadata": {"namespace": "default", "name": name, "uid": name},
-        "spec": {"storageClassName": "late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
+        "spec": {
+            "storageClassName": "late", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}},
+        },
         "status": {"phase": "Pending"},
     })
 }
