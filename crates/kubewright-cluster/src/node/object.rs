@@ -72,8 +72,8 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Creates the Node object and its lease. `version` is the cluster's version, `address` the node's, and `pods` the
-/// range of its pods' addresses.
+/// Creates the Node object, its lease, and the list of its storage drivers. `version` is the cluster's version,
+/// `address` the node's, and `pods` the range of its pods' addresses.
 pub(crate) async fn register(
     client: &ObjectClient,
     clock: &SharedClock,
@@ -99,7 +99,13 @@ pub(crate) async fn register(
         Err(error) => return Err(error),
     };
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
-    match client.create(&leases(""), "", &lease(&uid, now)).await {
+    create(client, &leases(""), &lease(&uid, now)).await?;
+    create(client, &csi_nodes(), &csi_node(&uid)).await
+}
+
+/// Creates an object, unless there is one of this name.
+async fn create(client: &ObjectClient, path: &ObjectPath, object: &Value) -> Result<(), kube::Error> {
+    match client.create(path, "", object).await {
         Err(error) if !is_conflict(&error) => Err(error),
         _ => Ok(()),
     }
@@ -125,10 +131,7 @@ async fn recreate_lease(client: &ObjectClient, now: Timestamp) -> Result<(), kub
     let path = leases("");
     let Some(node) = client.get(&ObjectPath::core("nodes", None, NODE_NAME)).await? else { return Ok(()) };
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": path.namespace}});
-    match client.create(&ObjectPath::core("namespaces", None, ""), "", &namespace).await {
-        Err(error) if !is_conflict(&error) => return Err(error),
-        _ => {}
-    }
+    create(client, &ObjectPath::core("namespaces", None, ""), &namespace).await?;
     client.create(&path, "", &lease(&node["metadata"]["uid"], now)).await.map(drop)
 }
 
@@ -140,6 +143,27 @@ fn leases(name: &str) -> ObjectPath {
         namespace: Some("kube-node-lease".into()),
         name: name.into(),
     }
+}
+
+fn csi_nodes() -> ObjectPath {
+    ObjectPath { group: "storage.k8s.io".into(), ..ObjectPath::core("csinodes", None, "") }
+}
+
+/// Returns the object with the storage drivers of the node: none, but the volumes of the former built-in drivers count
+/// as those of their successors.
+fn csi_node(uid: &Value) -> Value {
+    const SUCCEEDED: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,\
+                             kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume";
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME, "uid": uid});
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {
+            "name": NODE_NAME, "ownerReferences": [owner],
+            "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": SUCCEEDED},
+        },
+        "spec": {"drivers": []},
+    })
 }
 
 fn lease(uid: &Value, now: Timestamp) -> Value {
@@ -187,6 +211,12 @@ fn platform() -> (&'static str, &'static str) {
     (system, machine)
 }
 
+/// Returns the release of the kernel; empty if the system doesn't tell.
+fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
+}
+
 fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) -> Value {
     let (system, machine) = platform();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
@@ -219,7 +249,7 @@ fn status(capacity: Capacity, version: &str, address: Ipv4Addr, now: Timestamp) 
             "architecture": machine, "operatingSystem": system, "osImage": "Kubewright",
             "containerRuntimeVersion": concat!("kubewright://", env!("CARGO_PKG_VERSION")),
             "kubeletVersion": version, "kubeProxyVersion": "",
-            "kernelVersion": "", "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
+            "kernelVersion": kernel(), "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
         },
     })
 }

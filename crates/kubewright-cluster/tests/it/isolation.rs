@@ -137,6 +137,27 @@ async fn volumes_are_shared_and_a_root_can_be_read_only() {
 }
 
 #[tokio::test]
+async fn directories_of_the_host_are_shared_at_their_own_paths() {
+    let Some(cluster) = cluster().await else { return };
+    let (open, sealed) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let paths = [open.path(), sealed.path()];
+    let mounts = json!([
+        {"name": "open", "mountPath": paths[0]}, {"name": "sealed", "mountPath": paths[1], "readOnly": true},
+    ]);
+    let script =
+        format!("for dir in {} {}; do echo >$dir/file; done 2>/dev/null", paths[0].display(), paths[1].display());
+    let container =
+        json!({"name": "main", "image": "busybox", "command": ["sh", "-c", script], "volumeMounts": mounts});
+    let volumes =
+        json!([{"name": "open", "hostPath": {"path": paths[0]}}, {"name": "sealed", "hostPath": {"path": paths[1]}}]);
+    let spec = json!({"restartPolicy": "Never", "containers": [container], "volumes": volumes});
+    create(&cluster, &pod("writer", "", spec)).await;
+    until(&cluster, "writer", is_done).await;
+    assert_eq!(paths.map(|path| path.join("file").exists()), [true, false]);
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_volume_in_memory_has_its_size_and_survives_restarts() {
     let Some(cluster) = cluster().await else { return };
     let mount = json!([

@@ -6,6 +6,7 @@ use futures::TryStreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Event, Node, Pod},
+    storage::v1::CSINode,
 };
 use kube::{
     Api, ResourceExt,
@@ -33,8 +34,11 @@ fn deletion(seconds: u32) -> DeleteParams {
 async fn the_node_is_ready_and_alive() {
     let cluster = running().await;
     let node = Api::<Node>::all(cluster.client()).get("kubewright").await.expect("registered");
-    let status = node.status.expect("a status");
+    let status = node.status.clone().expect("a status");
     assert!(status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True"));
+    if let Ok(release) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {
+        assert_eq!(status.node_info.expect("described").kernel_version, release.trim());
+    }
     let capacity = status.capacity.unwrap_or_default();
     assert!(
         ["cpu", "memory", "ephemeral-storage", "pods"].iter().all(|name| capacity.contains_key(*name)),
@@ -42,6 +46,10 @@ async fn the_node_is_ready_and_alive() {
     );
     let lease = Api::<Lease>::namespaced(cluster.client(), "kube-node-lease").get("kubewright").await.expect("a lease");
     assert!(lease.spec.is_some_and(|spec| spec.renew_time.is_some()));
+    let drivers = Api::<CSINode>::all(cluster.client()).get("kubewright").await.expect("its storage drivers");
+    assert!(drivers.spec.drivers.is_empty());
+    assert_eq!(drivers.owner_references()[0].uid, node.uid().unwrap_or_default());
+    assert!(drivers.annotations()["storage.alpha.kubernetes.io/migrated-plugins"].contains("kubernetes.io/aws-ebs,"));
     cluster.shutdown().await;
 }
 

@@ -1,6 +1,9 @@
 //! Persistent volumes and claims.
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::StorageClass,
+};
 use kube::{
     Api, ResourceExt,
     api::{Patch, PostParams},
@@ -64,6 +67,83 @@ async fn a_claim_gets_a_volume_of_the_default_class_which_goes_with_it() {
     claims(&cluster).delete("data", &background()).await.expect("deleted");
     cluster.expect::<PersistentVolumeClaim>(|claims| claims.is_empty()).await.expect("gone");
     cluster.expect::<PersistentVolume>(|volumes| volumes.is_empty()).await.expect("gone");
+    cluster.shutdown().await;
+}
+
+/// Creates a pod that uses a claim.
+async fn consumer(cluster: &Cluster, name: &str, claim: &str) {
+    let volumes = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]});
+    create(cluster, &pod(name, "true", volumes)).await;
+}
+
+/// Creates a class whose claims wait for their first consumer.
+async fn delayed_class(cluster: &Cluster, name: &str, provisioner: &str) {
+    let class = json!({
+        "metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    let class: StorageClass = serde_json::from_value(class).expect("a class");
+    Api::all(cluster.client()).create(&PostParams::default(), &class).await.expect("created");
+}
+
+/// Waits for an event about a claim.
+async fn told(cluster: &Cluster, message: &str) {
+    let is_told = |events: &[&Event]| events.iter().any(|event| event.message.as_deref() == Some(message));
+    cluster.expect::<Event>(is_told).await.expect(message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pod_of_a_claim_gets_a_volume_that_its_node_reaches() {
+    let cluster = simulated().await;
+    delayed_class(&cluster, "local", "kubernetes.io/no-provisioner").await;
+    claim(&cluster, "data", json!({"storageClassName": "local"})).await;
+    told(&cluster, "waiting for first consumer to be created before binding").await;
+    for (name, size, node) in [("elsewhere", "1Gi", "other"), ("here", "2Gi", "kubewright")] {
+        let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let volume = json!({"metadata": {"name": name}, "spec": {
+            "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local",
+            "local": {"path": "/srv"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        }});
+        let volume: PersistentVolume = serde_json::from_value(volume).expect("a volume");
+        Api::all(cluster.client()).create(&PostParams::default(), &volume).await.expect("created");
+    }
+    consumer(&cluster, "web", "data").await;
+    assert_eq!(volume_of(&bound(&cluster, "data").await), "here");
+    until(&cluster, "web", crate::is_running).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provisioner_is_told_the_node_of_the_first_pod() {
+    let cluster = simulated().await;
+    delayed_class(&cluster, "far", "example.com/csi").await;
+    claim(&cluster, "data", json!({"storageClassName": "far"})).await;
+    told(&cluster, "waiting for first consumer to be created before binding").await;
+    let selected = |claims: &[&PersistentVolumeClaim]| {
+        let node = claims.first().and_then(|claim| claim.annotations().get("volume.kubernetes.io/selected-node"));
+        node.map(String::as_str) == Some("kubewright")
+    };
+    consumer(&cluster, "web", "data").await;
+    cluster.expect::<PersistentVolumeClaim>(selected).await.expect("a node");
+    // The provisioner fails, and then succeeds.
+    let unmark = Patch::Merge(json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}}));
+    claims(&cluster).patch("data", &Default::default(), &unmark).await.expect("patched");
+    let failed = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut errors = conditions.filter(|one| one.reason.as_deref() == Some("SchedulerError"));
+        let why = "running PreBind plugin \"VolumeBinding\": binding volumes: provisioning failed for PVC \"data\"";
+        errors.any(|one| one.message.as_deref() == Some(why))
+    };
+    until(&cluster, "web", failed).await;
+    let marked = cluster.expect::<PersistentVolumeClaim>(selected).await.expect("a node again")[0].clone();
+    let volume = json!({"metadata": {"name": "made"}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "far",
+        "hostPath": {"path": "/srv"}, "claimRef": {"namespace": "default", "name": "data", "uid": marked.uid()},
+    }});
+    let volume: PersistentVolume = serde_json::from_value(volume).expect("a volume");
+    Api::all(cluster.client()).create(&PostParams::default(), &volume).await.expect("created");
+    assert_eq!(volume_of(&bound(&cluster, "data").await), "made");
+    until(&cluster, "web", crate::is_running).await;
     cluster.shutdown().await;
 }
 

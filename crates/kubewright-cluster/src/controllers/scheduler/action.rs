@@ -6,7 +6,10 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::candidate::{PREEMPTED, PodKey};
+use super::{
+    candidate::{PREEMPTED, PodKey},
+    volumes::Reservation,
+};
 use crate::{
     controllers::value::{condition, is_deleting, list, stamp, text},
     events::ObjectEvent,
@@ -17,6 +20,8 @@ use crate::{
 const ATTEMPTS: usize = 5;
 /// How many victims are evicted at the same time, as in kube-scheduler.
 const EVICTIONS: usize = 16;
+/// The reason in the condition of pods that no node can take.
+const UNSCHEDULABLE: &str = "Unschedulable";
 /// The condition of pods that are to be evicted.
 const TARGET: &str = "DisruptionTarget";
 
@@ -25,8 +30,12 @@ const TARGET: &str = "DisruptionTarget";
 pub(super) enum PodAction {
     /// Bind a pod to the node of this name.
     Bind(String),
+    /// Write what binds the volumes of a pod.
+    BindVolumes(Vec<Reservation>),
     /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
+    /// The same for a pod whose volumes couldn't be bound.
+    Fail(String, Arc<Value>),
     /// Nominate a node for a pod, and evict pods from it.
     Preempt {
         why: String,
@@ -54,12 +63,19 @@ pub(super) async fn perform(
             let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
             Ok(vec![event(pod, false, "Scheduled", message)])
         }
-        PodAction::Report(why, object) => {
-            report(client, pod, object, why, Value::Null, now).await?;
+        PodAction::BindVolumes(reservations) => {
+            for reservation in reservations {
+                client.replace(&reservation.path(), "", &reservation.after).await?;
+            }
+            Ok(Vec::new())
+        }
+        PodAction::Report(why, object) | PodAction::Fail(why, object) => {
+            let reason = if matches!(action, PodAction::Fail(..)) { "SchedulerError" } else { UNSCHEDULABLE };
+            report(client, pod, object, (reason, why), Value::Null, now).await?;
             Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
         }
         PodAction::Preempt { why, pod: object, node, victims, superseded } => {
-            report(client, pod, object, why, node.as_str().into(), now).await?;
+            report(client, pod, object, (UNSCHEDULABLE, why), node.as_str().into(), now).await?;
             let mut events = vec![event(pod, true, "FailedScheduling", why.clone())];
             let scheduler = text(object, "/spec/schedulerName");
             let evictions = stream::iter(victims.clone()).map(async |victim| {
@@ -90,14 +106,14 @@ async fn report(
     client: &ObjectClient,
     pod: &PodKey,
     object: &Value,
-    why: &str,
+    (reason, why): (&str, &str),
     nominated: Value,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
     let before = condition(object, "PodScheduled").filter(|one| one["status"] == "False");
     let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
     let ours = json!({
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": why,
         "lastTransitionTime": since, "observedGeneration": object["metadata"]["generation"],
     });
     let status = json!({"conditions": with_condition(object, ours), "nominatedNodeName": nominated});

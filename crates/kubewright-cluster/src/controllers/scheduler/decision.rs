@@ -16,6 +16,7 @@ use super::{
     spread,
     state::{ClusterState, Relations},
     terms::Terms,
+    volumes::{self, Reservation, Scope},
 };
 use crate::controllers::{
     pod::{claims_of, has_ended},
@@ -38,6 +39,12 @@ struct Waiting {
     nominated: Option<String>,
     /// Whether others are being evicted in its favour.
     is_preempting: bool,
+    /// The node that its volumes are being bound for.
+    volumes_for: Option<String>,
+    /// Whether they should be bound by now.
+    is_late: bool,
+    /// Whether it isn't decided about for a while, because they couldn't be bound.
+    is_paused: bool,
     report: Progress,
 }
 
@@ -80,15 +87,16 @@ impl Scheduler {
             "/pods" => self.take_pod(change.object(), &change.stored, gone),
             "/nodes" => self.take_node(change.object(), gone),
             "/namespaces" => self.take_namespace(change.object(), gone),
-            "/persistentvolumeclaims" => self.take_claim(change.object(), gone),
-            "/persistentvolumes" => self.take_volume(change.object(), gone),
             "policy/poddisruptionbudgets" => {
                 keep(&mut self.state.budgets, change.object(), gone);
                 Vec::new()
             }
             storage => {
-                self.state.groups.take(storage, &change.stored, gone);
-                Vec::new()
+                let Some(scope) = self.state.volumes.take(change) else {
+                    self.state.groups.take(storage, &change.stored, gone);
+                    return Vec::new();
+                };
+                self.users(&scope)
             }
         }
     }
@@ -132,8 +140,18 @@ impl Scheduler {
             Some(before) => before.nominated.clone(),
             None => Some(text(object, "/status/nominatedNodeName").to_owned()).filter(|name| !name.is_empty()),
         };
-        let (object, stored, priority) = (object.clone(), stored.clone(), priority(object));
-        let waiting = Waiting { object, stored, priority, arrival, nominated, is_preempting, report };
+        let waiting = Waiting {
+            object: object.clone(),
+            stored: stored.clone(),
+            priority: priority(object),
+            arrival,
+            nominated,
+            is_preempting,
+            volumes_for: before.and_then(|before| before.volumes_for.clone()),
+            is_late: before.is_some_and(|before| before.is_late),
+            is_paused: before.is_some_and(|before| before.is_paused),
+            report,
+        };
         self.waiting.insert(pod.clone(), waiting);
     }
 
@@ -177,32 +195,11 @@ impl Scheduler {
         if before.is_some_and(|before| before == *labels) { Vec::new() } else { self.all() }
     }
 
-    /// Processes a change of a claim, and returns the pods that wait for it.
-    fn take_claim(&mut self, claim: &Arc<Value>, gone: bool) -> Vec<PodKey> {
-        let Some(key) = keep(&mut self.state.claims, claim, gone) else { return Vec::new() };
-        self.users(|namespace, name| namespace == key.namespace && name == key.name)
-    }
-
-    fn take_volume(&mut self, volume: &Value, gone: bool) -> Vec<PodKey> {
-        let name = text(volume, "/metadata/name");
-        let required = &volume["spec"]["nodeAffinity"]["required"];
-        let before = if gone {
-            self.state.volumes.remove(name)
-        } else {
-            self.state.volumes.insert(name.to_owned(), required.clone())
+    /// Returns the pods that wait and use a claim that a change of volumes matters to.
+    fn users(&self, change: &Scope) -> Vec<PodKey> {
+        let uses = |(pod, waiting): &(&PodKey, &Waiting)| {
+            claims_of(&waiting.object).any(|claim| self.state.volumes.matters(change, &pod.namespace, &claim))
         };
-        if before.is_some_and(|before| before == *required && !gone) {
-            return Vec::new();
-        }
-        let bound = self.state.claims.iter().filter(|(_, claim)| text(claim, "/spec/volumeName") == name);
-        let bound: Vec<_> = bound.map(|(key, _)| key.clone()).collect();
-        self.users(|namespace, name| bound.iter().any(|key| key.namespace == namespace && key.name == name))
-    }
-
-    /// Returns the pods that wait and use some claim.
-    fn users(&self, is_it: impl Fn(&str, &str) -> bool) -> Vec<PodKey> {
-        let uses =
-            |(pod, waiting): &(&PodKey, &Waiting)| claims_of(&waiting.object).any(|name| is_it(&pod.namespace, &name));
         self.in_order(self.waiting.iter().filter(uses).map(|(pod, _)| pod))
     }
 
@@ -233,6 +230,16 @@ impl Scheduler {
     pub(super) fn end(&mut self, pod: &PodKey, action: &PodAction, done: bool) -> Vec<PodKey> {
         match action {
             PodAction::Bind(_) if !done => self.withdraw(pod),
+            PodAction::BindVolumes(reservations) if !done => {
+                self.state.volumes.withdraw(reservations);
+                if let Some(waiting) = self.waiting.get_mut(pod) {
+                    waiting.volumes_for = None;
+                }
+                self.withdraw(pod)
+            }
+            PodAction::BindVolumes(_) => vec![pod.clone()],
+            // What was set aside for it is free.
+            PodAction::Fail(..) => self.all().into_iter().filter(|other| other != pod).collect(),
             PodAction::Preempt { node, .. } => {
                 let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
                 waiting.is_preempting = false;
@@ -258,6 +265,14 @@ impl Scheduler {
         Vec::new()
     }
 
+    /// Ends the pause of a pod, or the time in which its volumes should be bound.
+    pub(super) fn wake(&mut self, pod: &PodKey) {
+        if let Some(waiting) = self.waiting.get_mut(pod) {
+            waiting.is_paused = false;
+            waiting.is_late = waiting.volumes_for.is_some();
+        }
+    }
+
     /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for
     /// it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
@@ -276,7 +291,10 @@ impl Scheduler {
 
     fn action(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
-        if waiting.is_preempting || self.state.has(pod) {
+        if let Some(node) = waiting.volumes_for.clone() {
+            return self.bind_with_volumes(pod, node);
+        }
+        if waiting.is_preempting || waiting.is_paused || self.state.has(pod) {
             // It is being bound, or its victims are being deleted; the end of either action leads to another decision.
             return None;
         }
@@ -292,11 +310,12 @@ impl Scheduler {
         match placement::find(&candidate, preferred, (&self.state, &relations), &nominated, &mut self.start) {
             Ok(node) => {
                 drop(relations);
+                let reservations = self.reserve(&candidate, &node);
                 candidate.taken.node.clone_from(&node);
                 candidate.taken.is_assumed = true;
                 let taken = candidate.taken;
                 self.account(pod, Some(taken));
-                Some(PodAction::Bind(node))
+                Some(reservations.map_or(PodAction::Bind(node), PodAction::BindVolumes))
             }
             Err(refusal) => {
                 let choice = self.choose(&candidate, &refusal, &nominated, &relations);
@@ -307,6 +326,41 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Reserves volumes for the claims of a pod on a node; `None` if all of them are bound.
+    fn reserve(&mut self, pod: &Candidate<'_>, node: &str) -> Option<Vec<Reservation>> {
+        let object = self.state.nodes.get(node)?.clone();
+        if self.state.volumes.progress(pod, &object) == volumes::Progress::Bound {
+            return None;
+        }
+        let waiting = self.waiting.get_mut(pod.key)?;
+        (waiting.volumes_for, waiting.is_late) = (Some(node.to_owned()), false);
+        Some(self.state.volumes.reserve(pod, &object))
+    }
+
+    /// Returns the action for a pod whose volumes are being bound for a node.
+    fn bind_with_volumes(&mut self, pod: &PodKey, node: String) -> Option<PodAction> {
+        let waiting = self.waiting.get(pod)?;
+        let candidate = Candidate::new(pod, &waiting.object, waiting.stored.clone());
+        let progress = match self.state.nodes.get(&node) {
+            Some(node) => self.state.volumes.progress(&candidate, node),
+            None => volumes::Progress::Failed(format!("failed to get node \"{node}\": node \"{node}\" not found")),
+        };
+        let (object, is_late) = (waiting.object.clone(), waiting.is_late);
+        let why = match progress {
+            volumes::Progress::Pending if !is_late => return None,
+            volumes::Progress::Pending => "context deadline exceeded".into(),
+            volumes::Progress::Failed(why) => why,
+            volumes::Progress::Bound => {
+                self.waiting.get_mut(pod)?.volumes_for = None;
+                return Some(PodAction::Bind(node));
+            }
+        };
+        let waiting = self.waiting.get_mut(pod)?;
+        (waiting.volumes_for, waiting.is_paused) = (None, true);
+        self.account(pod, None);
+        Some(PodAction::Fail(format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"), object))
     }
 
     /// Returns the pods of at least the same priority that nodes are kept free for, as if they were there.

@@ -1,11 +1,11 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
-//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are, topology spread constraints
-//! ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`] looks for a
-//! node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which pods are to
-//! be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have others evicted
-//! ([`preemption`]).
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread
+//! constraints ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
+//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which
+//! pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
+//! others evicted ([`preemption`]).
 //!
 //! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they
 //! have the taint of nodes that aren't ready.
@@ -26,6 +26,7 @@ mod state;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ use crate::{
 
 /// The number of pods that are bound concurrently.
 const CONCURRENCY: usize = 64;
+/// How long a pod whose volumes couldn't be bound isn't tried again, as in kube-scheduler.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the volumes of a pod may take to be bound, as in kube-scheduler.
+const VOLUME_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -63,6 +68,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
             scheduler: Scheduler::default(),
             is_synced: false,
             retries: Retries::up_to(LONGEST_PAUSE),
+            timers: Retries::default(),
             work: FuturesUnordered::new(),
         };
         scheduling.run()
@@ -79,6 +85,8 @@ struct Scheduling {
     /// Whether the whole snapshot is known. Nothing is decided before: any pod in it may be in the way of another one.
     is_synced: bool,
     retries: Retries<PodKey>,
+    /// The pods that pause, or whose volumes are being bound.
+    timers: Retries<PodKey>,
     work: FuturesUnordered<BoxFuture<'static, Completion>>,
 }
 
@@ -93,7 +101,13 @@ impl Scheduling {
             }
             let due = self.retries.due(now);
             self.begin(due);
-            let timer = until(self.retries.next(), now);
+            let due = self.timers.due(now);
+            for pod in &due {
+                self.timers.forget(pod);
+                self.scheduler.wake(pod);
+            }
+            self.begin(due);
+            let timer = until(self.retries.next().into_iter().chain(self.timers.next()).min(), now);
             tokio::select! {
                 biased;
                 change = self.feed.next(), if self.work.len() < CONCURRENCY => self.take(change),
@@ -142,7 +156,10 @@ impl Scheduling {
 
     fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
         let is_done = result.is_ok();
-        let is_gone = result.as_ref().is_err_and(is_gone);
+        // What is gone may also be a volume or a claim.
+        let is_binding = matches!(action, PodAction::Bind(_) | PodAction::BindVolumes(_));
+        let is_about_pod = !matches!(action, PodAction::BindVolumes(_));
+        let is_gone = is_about_pod && result.as_ref().is_err_and(is_gone);
         match result {
             Ok(found) => {
                 self.retries.forget(&pod);
@@ -152,13 +169,22 @@ impl Scheduling {
             }
             // The pod is gone, or has changed since the condition was made. The feed delivers its new state.
             Err(_) if is_gone => self.retries.forget(&pod),
-            Err(error) if is_conflict(&error) && !matches!(action, PodAction::Bind(_)) => self.retries.forget(&pod),
+            Err(error) if is_conflict(&error) && !is_binding => self.retries.forget(&pod),
             // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be
             // newer than that, and then nothing else would lead to another attempt.
             Err(error) => {
                 tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                 self.retries.failed(pod.clone(), now);
             }
+        }
+        let pause = match action {
+            PodAction::BindVolumes(_) if is_done => Some(VOLUME_TIMEOUT),
+            PodAction::Fail(..) => Some(PAUSE),
+            _ => None,
+        };
+        if let Some(pause) = pause {
+            self.timers.forget(&pod);
+            self.timers.later(pod.clone(), now + pause);
         }
         // The feed is only read while there are few actions. If pods that are gone counted as waiting until it delivers
         // that, what each of them gives back could lead to actions for the others without an end.

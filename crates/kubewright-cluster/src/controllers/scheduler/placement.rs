@@ -56,7 +56,7 @@ pub(super) fn find(
     nominated: &Nominated,
     start: &mut usize,
 ) -> Result<String, Refusal> {
-    if let Some(reason) = state.claim_obstacle(pod) {
+    if let Some(reason) = state.volumes.obstacle(pod) {
         return Err(Refusal::Everywhere(reason));
     }
     let obstacle = |name: &str, node: &Value| state.trial(name, nominated, pod, relations).obstacle(node);

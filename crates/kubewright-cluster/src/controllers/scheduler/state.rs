@@ -17,28 +17,20 @@ use super::{
     ports::{self, UsedPorts},
     spread::HardConstraints,
     terms::Namespaces,
+    volumes::Volumes,
 };
-use crate::controllers::{
-    reconcile::Key,
-    value::{is_deleting, list, text},
-};
+use crate::controllers::{reconcile::Key, value::list};
 
-/// Why a node can't take a pod whose volume is elsewhere.
-const VOLUME_ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
 /// Why a node can't take a pod whose claim only one pod may use.
 const CLAIM_IN_USE: &str =
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
-/// Why a node can't take a pod whose volume doesn't exist.
-const NO_VOLUME: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
 
 /// The objects that matter to the scheduler.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     pub(super) nodes: BTreeMap<String, Arc<Value>>,
     pub(super) namespaces: Namespaces,
-    pub(super) claims: BTreeMap<Key, Arc<Value>>,
-    /// What each persistent volume requires of nodes.
-    pub(super) volumes: BTreeMap<String, Value>,
+    pub(super) volumes: Volumes,
     pub(super) budgets: BTreeMap<Key, Arc<Value>>,
     /// Which pods belong together.
     pub(super) groups: Groups,
@@ -120,32 +112,6 @@ impl ClusterState {
     /// Returns the sums of the requests of the pods on a node; `None` for a node without pods.
     pub(super) fn requested(&self, node: &str) -> Option<&Requested> {
         self.sums.get(node).map(|sums| &sums.requested)
-    }
-
-    /// Returns why a pod has to wait for its claims.
-    pub(super) fn claim_obstacle(&self, pod: &Candidate<'_>) -> Option<String> {
-        pod.taken.claims.iter().find_map(|name| match self.claim(pod, name) {
-            None => Some(format!("persistentvolumeclaim \"{name}\" not found")),
-            Some(claim) if is_deleting(claim) => Some(format!("persistentvolumeclaim \"{name}\" is being deleted")),
-            Some(claim) if text(claim, "/status/phase") == "Bound" => None,
-            Some(_) => Some("pod has unbound immediate PersistentVolumeClaims".into()),
-        })
-    }
-
-    fn claim(&self, pod: &Candidate<'_>, name: &str) -> Option<&Arc<Value>> {
-        self.claims.get(&Key { namespace: pod.key.namespace.clone(), name: name.to_owned() })
-    }
-
-    /// Returns why the volumes of a pod can't be used on the node.
-    fn volume_conflict(&self, pod: &Candidate<'_>, node: &Value) -> Option<&'static str> {
-        pod.taken.claims.iter().find_map(|name| {
-            let volume = text(self.claim(pod, name)?, "/spec/volumeName");
-            match self.volumes.get(volume) {
-                _ if volume.is_empty() => None,
-                None => Some(NO_VOLUME),
-                Some(required) => (!filter::satisfies(node, required)).then_some(VOLUME_ELSEWHERE),
-            }
-        })
     }
 
     /// Returns what the pods that have a node mean for the constraints and terms of a pod.
@@ -261,8 +227,9 @@ impl<'a> Trial<'a> {
         if self.is_claim_in_use(nominated) {
             return Some(Obstacle::new(CLAIM_IN_USE, false));
         }
-        if let Some(reason) = self.state.volume_conflict(pod, node) {
-            return Some(Obstacle::new(reason, true));
+        let conflicts = self.state.volumes.conflicts(pod, node);
+        if !conflicts.is_empty() {
+            return Some(Obstacle { reasons: conflicts.into_iter().map(str::to_owned).collect(), is_final: true });
         }
         let affinity = || relations.affinity.conflict(pod, node, &self.state.namespaces);
         let conflict = relations.spread.conflict(node).or_else(affinity)?;
@@ -273,7 +240,7 @@ impl<'a> Trial<'a> {
     fn is_claim_in_use(&self, nominated: &[&(String, Occupant)]) -> bool {
         let pod = self.pod;
         let is_exclusive = |name: &&String| {
-            let claim = self.state.claim(pod, name);
+            let claim = self.state.volumes.claim(pod, name);
             claim.is_some_and(|claim| list(claim, "/spec/accessModes").contains(&"ReadWriteOncePod".into()))
         };
         let exclusive: Vec<_> = pod.taken.claims.iter().filter(is_exclusive).collect();

@@ -2,15 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{CHOSEN, COMPLETED, Volumes, annotation, claim_of, class_of, is_completed, matching, provision, volumes};
+use super::{
+    CHOSEN, COMPLETED, SELECTED_NODE, Volumes, annotation, claim_of, class_of, is_completed, is_delayed, matching,
+    provision, reference, volumes,
+};
 use crate::controllers::{
     kind::Kind,
     reconcile::{Key, Plan, Step},
     value::{is_deleting, text},
 };
 
-/// The annotation with the node that a scheduler has selected for the first pod of a claim.
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The field of a claim's status with the class of its volume's attributes.
 const ATTRIBUTES: &str = "currentVolumeAttributesClassName";
 /// The fields of a claim's status that describe its volume.
@@ -59,14 +60,17 @@ fn choose(all: &Volumes, key: &Key, claim: &Value, plan: &mut Plan) {
 }
 
 fn choose_of_class(all: &Volumes, key: &Key, claim: &Value, class: &str, plan: &mut Plan) {
-    let mode = all.classes.get(class).map(|class| text(class, "/volumeBindingMode"));
-    let is_placed = annotation(claim, SELECTED_NODE).is_some();
-    let waits = mode == Some("WaitForFirstConsumer") && !all.is_used(key) && !is_placed;
-    if let Some(volume) = matching::best(all.volumes.values().map(|volume| &**volume), claim, key, !waits) {
+    // The scheduler chooses a volume for the claim, or a node for a new one.
+    let is_delayed = is_delayed(all.classes.get(class).map(|class| &**class));
+    if let Some(volume) = matching::best(all.volumes.values(), claim, key, |_| !is_delayed) {
         bind(volume, claim, plan);
-    } else if waits {
-        let message = "waiting for first consumer to be created before binding";
-        plan.event(false, "WaitForFirstConsumer", message.into());
+    } else if is_delayed && annotation(claim, SELECTED_NODE).is_none() {
+        let (reason, message) = match &all.waiting_pods(key)[..] {
+            [] => ("WaitForFirstConsumer", "waiting for first consumer to be created before binding".into()),
+            [pod] => ("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),
+            pods => ("WaitForPodScheduled", format!("waiting for pods {} to be scheduled", pods.join(","))),
+        };
+        plan.event(false, reason, message);
     } else if class.is_empty() {
         let message = "no persistent volumes available for this claim and no storage class is set";
         plan.event(false, "FailedBinding", message.into());
@@ -114,10 +118,7 @@ fn bind(volume: &Value, claim: &Value, plan: &mut Plan) {
     let reference = &volume["spec"]["claimRef"];
     let metadata = &claim["metadata"];
     if reference["uid"] != metadata["uid"] {
-        let mut patch = json!({"spec": {"claimRef": {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": metadata["namespace"],
-            "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
-        }}});
+        let mut patch = json!({"spec": {"claimRef": self::reference(claim)}});
         if claim_of(volume).is_none() {
             patch["metadata"]["annotations"][CHOSEN] = "yes".into();
         }

@@ -1,5 +1,7 @@
 //! The volumes that satisfy a claim.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::{claim_of, class_of};
@@ -38,28 +40,27 @@ pub(super) fn mismatch(volume: &Value, claim: &Value) -> Option<&'static str> {
 }
 
 /// Returns whether a volume refers to a claim.
-pub(super) fn is_for(volume: &Value, claim: &Value, key: &Key) -> bool {
+pub(crate) fn is_for(volume: &Value, claim: &Value, key: &Key) -> bool {
     let uid = &volume["spec"]["claimRef"]["uid"];
     claim_of(volume).as_ref() == Some(key)
         && (uid.as_str().unwrap_or_default().is_empty() || *uid == claim["metadata"]["uid"])
 }
 
-/// Returns the volume for a claim: one that refers to it, or else the smallest unclaimed one, if the claim may have
-/// that already.
-pub(super) fn best<'a>(
-    volumes: impl Iterator<Item = &'a Value>,
+/// Returns the volume for a claim: one that refers to it, or else the smallest unclaimed one that the claim may have.
+pub(crate) fn best<'a>(
+    volumes: impl Iterator<Item = &'a Arc<Value>>,
     claim: &Value,
     key: &Key,
-    may_choose: bool,
-) -> Option<&'a Value> {
+    may_have: impl Fn(&Value) -> bool,
+) -> Option<&'a Arc<Value>> {
     let labels = &claim["spec"]["selector"];
     let is_selected = |volume: &Value| labels.is_null() || selects(&selector(claim, "/spec/selector"), volume);
-    let fits = |volume: &&Value| !is_deleting(volume) && mismatch(volume, claim).is_none();
+    let fits = |volume: &&Arc<Value>| !is_deleting(volume) && mismatch(volume, claim).is_none();
     let is_free = |volume: &Value| {
-        may_choose
-            && volume["spec"]["claimRef"].is_null()
+        volume["spec"]["claimRef"].is_null()
             && text(volume, "/status/phase") == "Available"
             && is_selected(volume)
+            && may_have(volume)
     };
     let candidates = volumes.filter(fits).filter(|volume| is_for(volume, claim, key) || is_free(volume));
     candidates.min_by_key(|volume| {

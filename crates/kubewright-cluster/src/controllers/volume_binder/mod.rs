@@ -7,10 +7,11 @@
 //! * [`provision`]: the class, and its folders
 //!
 //! The class binds at once (`Immediate`): there is one node, so nothing is gained by waiting for the first pod, and
-//! claims without pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until a pod uses them.
+//! claims without pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until the scheduler has reserved a
+//! volume for them, or selected the node for which one is created.
 
 mod claims;
-mod matching;
+pub(crate) mod matching;
 pub(crate) mod provision;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use std::{
 
 use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     kind::Kind,
@@ -37,9 +38,13 @@ use super::{
 pub(crate) const CLASS: Kind = Kind { group: "storage.k8s.io", kind: "StorageClass", plural: "storageclasses" };
 
 /// The annotation of a claim whose binding is complete.
-const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+pub(crate) const COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The annotation of a claim or volume whose other side was chosen by this controller.
-const CHOSEN: &str = "pv.kubernetes.io/bound-by-controller";
+pub(crate) const CHOSEN: &str = "pv.kubernetes.io/bound-by-controller";
+/// The annotation of a claim with the node that the scheduler has selected for its first pod.
+pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The provisioner of classes whose volumes aren't created by any.
+pub(crate) const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// The annotation of a volume with the provisioner that created it.
 const PROVISIONED: &str = "pv.kubernetes.io/provisioned-by";
 
@@ -51,7 +56,7 @@ pub(crate) struct Volumes {
     claims: BTreeMap<Key, Arc<Value>>,
     volumes: BTreeMap<String, Arc<Value>>,
     classes: BTreeMap<String, Arc<Value>>,
-    /// The claims that each pod uses.
+    /// The claims that each pod without a node uses.
     used: BTreeMap<Key, BTreeSet<String>>,
 }
 
@@ -95,7 +100,8 @@ impl Volumes {
     }
 
     fn take_pod(&mut self, key: Key, pod: &Value, gone: bool) -> Vec<Key> {
-        let claims: BTreeSet<_> = if gone || has_ended(pod) { BTreeSet::new() } else { claims_of(pod).collect() };
+        let waits = !gone && !has_ended(pod) && text(pod, "/spec/nodeName").is_empty();
+        let claims: BTreeSet<_> = if waits { claims_of(pod).collect() } else { BTreeSet::new() };
         if self.used.get(&key).map_or(claims.is_empty(), |before| *before == claims) {
             return Vec::new();
         }
@@ -109,11 +115,11 @@ impl Volumes {
         keys
     }
 
-    /// Returns whether a pod uses a claim.
-    fn is_used(&self, claim: &Key) -> bool {
+    /// Returns the names of the pods without a node that use a claim.
+    fn waiting_pods(&self, claim: &Key) -> Vec<&str> {
         let pods = self.used.range(Key::first_of(&claim.namespace)..);
-        let mut pods = pods.take_while(|(pod, _)| pod.namespace == claim.namespace);
-        pods.any(|(_, claims)| claims.contains(&claim.name))
+        let pods = pods.take_while(|(pod, _)| pod.namespace == claim.namespace);
+        pods.filter(|(_, claims)| claims.contains(&claim.name)).map(|(pod, _)| &*pod.name).collect()
     }
 }
 
@@ -160,22 +166,38 @@ impl Controller for Volumes {
     }
 }
 
-fn is_completed(claim: &Value) -> bool {
+/// Returns whether the binding of a claim is complete.
+pub(crate) fn is_completed(claim: &Value) -> bool {
     annotation(claim, COMPLETED).is_some()
 }
 
-fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+/// Returns the value of an annotation.
+pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][name].as_str()
 }
 
 /// Returns the name of a claim's or volume's class; `None` if it has none. An empty name means that it has no class,
 /// not even the default one.
-fn class_of(object: &Value) -> Option<&str> {
+pub(crate) fn class_of(object: &Value) -> Option<&str> {
     annotation(object, "volume.beta.kubernetes.io/storage-class").or(object["spec"]["storageClassName"].as_str())
 }
 
 /// Returns the claim that a volume refers to.
-fn claim_of(volume: &Value) -> Option<Key> {
+pub(crate) fn claim_of(volume: &Value) -> Option<Key> {
     let claim = &volume["spec"]["claimRef"];
     Some(Key { namespace: claim["namespace"].as_str()?.into(), name: claim["name"].as_str()?.into() })
+}
+
+/// Returns whether the claims of a class are bound for the node of their first consumer.
+pub(crate) fn is_delayed(class: Option<&Value>) -> bool {
+    class.is_some_and(|class| text(class, "/volumeBindingMode") == "WaitForFirstConsumer")
+}
+
+/// Returns the reference to a claim, for a volume.
+pub(crate) fn reference(claim: &Value) -> Value {
+    let metadata = &claim["metadata"];
+    json!({
+        "apiVersion": "v1", "kind": Kind::CLAIM.kind, "namespace": metadata["namespace"],
+        "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+    })
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::{CLASS, PROVISIONED, Volumes, annotation};
+use super::{CLASS, PROVISIONED, Volumes, annotation, reference};
 use crate::{
     controllers::{
         kind::Kind,
@@ -83,7 +83,6 @@ fn wait_for(claim: &Value, provisioner: &str, plan: &mut Plan) {
 }
 
 fn new_volume(claim: &Value, class: &Value, root: &Path) -> Value {
-    let metadata = &claim["metadata"];
     let name = format!("pvc-{}", text(claim, "/metadata/uid"));
     let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]});
     let mut volume = json!({
@@ -92,10 +91,7 @@ fn new_volume(claim: &Value, class: &Value, root: &Path) -> Value {
         "spec": {
             "accessModes": claim["spec"]["accessModes"],
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
-            "claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": metadata["namespace"],
-                "name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
-            },
+            "claimRef": reference(claim),
             "hostPath": {"path": root.join(&name), "type": "DirectoryOrCreate"},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
             "persistentVolumeReclaimPolicy": class.get("reclaimPolicy").cloned().unwrap_or("Delete".into()),

@@ -77,7 +77,8 @@ fn reference(name: &str, uid: &str) -> Value {
 fn the_smallest_volume_that_satisfies_a_claim_is_chosen() {
     let chosen = |spec: Value, volumes: &[Value]| {
         let wanted = claim("c", spec);
-        let found = matching::best(volumes.iter(), &wanted, &key("default", "c"), true);
+        let volumes: Vec<_> = volumes.iter().cloned().map(Arc::new).collect();
+        let found = matching::best(volumes.iter(), &wanted, &key("default", "c"), |_| true);
         found.map(|volume| text(volume, "/metadata/name").to_owned())
     };
     let sized = |name: &str, size: &str| volume(name, json!({"capacity": {"storage": size}}));
@@ -169,8 +170,18 @@ fn the_class_provisions_at_once_or_for_the_first_pod() {
     assert_eq!(steps(&late, &key("default", "c")), ["WaitForFirstConsumer"]);
     let pod = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}});
     assert_eq!(late.take_pod(key("default", "p"), &pod, false), [key("default", "c")]);
-    assert_eq!(steps(&late, &key("default", "c")), ["+pvc-c"]);
+    assert_eq!(steps(&late, &key("default", "c")), ["WaitForPodScheduled"]);
     assert!(late.take_pod(key("default", "p"), &pod, false).is_empty(), "nothing new");
+    let mut placed = claim("c", json!({"storageClassName": "late"}));
+    placed["metadata"]["annotations"][SELECTED_NODE] = "n1".into();
+    late.take_claim(key("default", "c"), &placed.into(), false);
+    assert_eq!(steps(&late, &key("default", "c")), ["+pvc-c"]);
+    let free = volume("v", json!({"storageClassName": "late"}));
+    late.take_volume(&free.into(), false);
+    assert_eq!(steps(&late, &key("default", "c")), ["+pvc-c"], "the scheduler would have reserved the volume");
+    let reserved = volume("v", json!({"storageClassName": "late", "claimRef": reference("c", "c")}));
+    late.take_volume(&reserved.into(), false);
+    assert!(!steps(&late, &key("default", "c")).contains(&"+pvc-c".into()));
 }
 
 #[test]

@@ -230,10 +230,10 @@ impl ContainerVolumes {
                 })?;
                 if let Some(place) = volume::place(mount, &content) {
                     volume::link(root, &place, &source).map_err(|error| failed(error.to_string()))?;
-                    let path = PathBuf::from(&mount.mount_path);
-                    let propagation = Propagation::named(mount.mount_propagation.as_deref());
-                    mounts.push(Mount { path, source, read_only: mount.read_only == Some(true), propagation });
                 }
+                let path = PathBuf::from(&mount.mount_path);
+                let propagation = Propagation::named(mount.mount_propagation.as_deref());
+                mounts.push(Mount { path, source, read_only: mount.read_only == Some(true), propagation });
             }
         }
         Ok(mounts)

@@ -115,6 +115,7 @@ async fn many_pods_that_are_gone_keep_no_other_from_being_bound() {
         scheduler: Scheduler::default(),
         is_synced: false,
         retries: Retries::up_to(LONGEST_PAUSE),
+        timers: Retries::default(),
         work: FuturesUnordered::new(),
     };
     for name in &names {

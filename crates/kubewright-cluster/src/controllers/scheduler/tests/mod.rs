@@ -6,6 +6,7 @@ mod nodes;
 mod preemption;
 mod score;
 mod spread;
+mod volumes;
 mod waiting;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use kubewright_apiserver::StoredObject;
 use serde_json::{Value, json};
 
 use super::{NODE_NAME, PodAction, PodKey, Scheduler, bound, pod, put, refused, scheduler};
+use crate::controllers::{kind::Kind, volume_binder::COMPLETED};
 
 /// A pod with a host port.
 fn with_port(name: &str) -> Value {
@@ -99,20 +100,22 @@ fn the_most_important_pods_are_first() {
 fn a_pod_waits_for_a_volume_that_the_node_reaches() {
     let mut scheduler = scheduler(json!({"metadata": {"labels": {"zone": "a"}}}));
     let claim = json!({
-        "metadata": {"namespace": "default", "name": "data"}, "spec": {"volumeName": "v"}, "status": {"phase": "Bound"},
+        "metadata": {"namespace": "default", "name": "data", "annotations": {COMPLETED: "yes"}},
+        "spec": {"volumeName": "v"}, "status": {"phase": "Bound"},
     });
-    scheduler.state.claims.insert(crate::controllers::reconcile::Key::of(&claim).expect("a key"), claim.into());
+    scheduler.state.volumes.put(&Kind::CLAIM, &claim.into(), false);
     let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     let key = put(&mut scheduler, &pod("web", json!({}), json!({"volumes": volumes})));
     let unbound = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
     assert!(refused(&mut scheduler, &key).contains(unbound));
     let zone = |value: &str| {
         let expression = json!({"key": "zone", "operator": "In", "values": [value]});
-        json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]})
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
+        json!({"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": required}}}).into()
     };
-    scheduler.state.volumes.insert("v".into(), zone("b"));
+    scheduler.state.volumes.put(&Kind::VOLUME, &zone("b"), false);
     assert!(refused(&mut scheduler, &key).contains("1 node(s) didn't match PersistentVolume's node affinity"));
-    scheduler.state.volumes.insert("v".into(), zone("a"));
+    scheduler.state.volumes.put(&Kind::VOLUME, &zone("a"), false);
     assert_eq!(scheduler.decide(&key), Some(PodAction::Bind(NODE_NAME.into())));
 }
 
@@ -121,12 +124,12 @@ fn a_claim_of_one_pod_is_used_by_one_pod() {
     let mut scheduler = scheduler(json!({}));
     for (name, mode) in [("one", "ReadWriteOncePod"), ("many", "ReadWriteOnce")] {
         let claim = json!({
-            "metadata": {"namespace": "default", "name": name},
+            "metadata": {"namespace": "default", "name": name, "annotations": {COMPLETED: "yes"}},
             "spec": {"accessModes": [mode], "volumeName": "v"}, "status": {"phase": "Bound"},
         });
-        scheduler.state.claims.insert(crate::controllers::reconcile::Key::of(&claim).expect("a key"), claim.into());
+        scheduler.state.volumes.put(&Kind::CLAIM, &claim.into(), false);
     }
-    scheduler.state.volumes.insert("v".into(), json!(null));
+    scheduler.state.volumes.put(&Kind::VOLUME, &json!({"metadata": {"name": "v"}}).into(), false);
     let using = |name: &str, claim: &str, priority: i64| {
         let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
         pod(name, json!({}), json!({"volumes": volumes, "priority": priority}))
