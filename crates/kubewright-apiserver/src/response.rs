@@ -302,6 +302,11 @@ pub(crate) fn status(status: &Status) -> Response {
     status_as(Encoding::Json, status)
 }
 
+/// Returns a response with an error about a request with these headers, in the first encoding that it accepts.
+pub(crate) fn error(headers: &HeaderMap, status: &Status) -> Response {
+    status_as(Accept::of_errors(headers), status)
+}
+
 /// Returns a response with an error in the negotiated encoding.
 pub(crate) fn status_as(encoding: Encoding, status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

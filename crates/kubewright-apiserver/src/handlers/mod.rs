@@ -144,7 +144,10 @@ where
         let body = read_body(body).await?;
         return Ok(Box::pin(state.aggregation.forward(&service, &user, parts, body)).await);
     }
-    let Route::Resource(target) = route else { return Box::pin(info::respond(&state, &parts, route)).await };
+    let Route::Resource(target) = route else {
+        let response = Box::pin(info::respond(&state, &parts, route)).await;
+        return Ok(response.unwrap_or_else(|status| response::error(&parts.headers, &status)));
+    };
     respond_to_target(target, user, state, parts, body, exchange).await
 }
 
@@ -168,7 +171,7 @@ where
     }
     let proxied = target.subresource.as_deref().is_some_and(|path| path.split('/').next() == Some("proxy"));
     if !proxied && !methods.are_known(&parts.method) {
-        return Err(methods.refuse(&parts.method, target.name.is_none()));
+        return Ok(response::error(&parts.headers, &methods.refuse(&parts.method, target.name.is_none())));
     }
     let body = read_body(body).await?;
     exchange.audit().receive(&parts.headers, &target, &body);
@@ -178,7 +181,7 @@ where
         Ok(accept) => accept,
         // What is proxied has the media type of its server.
         Err(_) if proxied => Accept::JSON,
-        Err(status) => return Ok(response::status_as(Accept::of_errors(&parts.headers), &status)),
+        Err(status) => return Ok(response::error(&parts.headers, &status)),
     };
     let mut query = Query::parse(parts.uri.query());
     let Target { resource, namespace, mut name, subresource, watch } = target;

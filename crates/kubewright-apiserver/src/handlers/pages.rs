@@ -60,7 +60,7 @@ pub(super) fn flags(state: &State, parts: &Parts) -> Response {
 fn respond(parts: &Parts, kind: &str, text: impl FnOnce() -> String, object: impl FnOnce() -> Value) -> Response {
     let page = match Accept::of_page(&parts.headers, kind) {
         Ok(page) => page,
-        Err(status) => return response::status_as(Accept::of_errors(&parts.headers), &status),
+        Err(status) => return response::error(&parts.headers, &status),
     };
     let Page::Object { encoding, version } = page else {
         let title = format!("\n{COMPONENT} {}\n{WARNING}\n", kind.to_ascii_lowercase());
