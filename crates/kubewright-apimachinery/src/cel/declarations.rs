@@ -12,8 +12,9 @@ use super::{
 const AUTHORIZER: &str = "authorizer";
 const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
-/// The variables of the expressions of webhooks, admission policies and authorizers, with their types. Objects and parameters can be
-/// of any kind, so their fields aren't checked unless [`declare_object`](crate::schema::rules::declare_object) and
+/// The variables of the expressions of webhooks, admission policies and authorizers, with their types. Objects and
+/// parameters can be of any kind, so their fields aren't checked unless
+/// [`declare_object`](crate::schema::rules::declare_object) and
 /// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {

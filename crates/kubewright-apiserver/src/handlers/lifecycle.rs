@@ -23,6 +23,7 @@ use super::{
     query::FieldValidation,
 };
 use crate::{
+    admission::NAMESPACES,
     codec, decoding,
     group_version::group_version,
     managed_fields::Manager,
@@ -30,7 +31,7 @@ use crate::{
     object_type::ObjectType,
     registry::{
         PART_METADATA, Resource,
-        builtin::{drop_disabled_fields, other_versions},
+        builtin::{admin_access, drop_disabled_fields, forbidden_admin_access, other_versions},
     },
     schema_rules,
     storage::{Key, Store},
@@ -215,7 +216,7 @@ impl Call {
     pub(super) async fn await_namespace(&self) {
         let place = Key::new("", &self.namespace);
         self.await_store(NAMESPACE_PATIENCE, |store| {
-            !self.resource.namespaced || store.get("/namespaces", &place).is_some()
+            !self.resource.namespaced || store.get(NAMESPACES, &place).is_some()
         })
         .await;
     }
@@ -226,7 +227,7 @@ impl Call {
             return Ok(());
         }
         let place = Key::new("", &self.namespace);
-        let namespace = self.state.store.get("/namespaces", &place);
+        let namespace = self.state.store.get(NAMESPACES, &place);
         let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
         if !meta::is_terminating(&namespace.value()) {
             return Ok(());
@@ -308,6 +309,7 @@ impl Call {
         drop_disabled_fields(&resource.group, &resource.plural, &mut object);
         resource.strategy.prepare_create(&mut object);
         decoding::complete_stored(resource, &mut object);
+        causes.extend(self.check_admin_access(None, &object));
         causes.extend(resource.strategy.validate(None, &object));
         self.check_causes(&object, causes)?;
         self.advise(early, None, &object);
@@ -412,6 +414,9 @@ impl Call {
             resource.strategy.prepare_status(part.subresource(), old, &mut object, &now);
         }
         decoding::complete_stored(resource, &mut object);
+        if part == Part::Status {
+            causes.extend(self.check_admin_access(Some(old), &object));
+        }
         causes.extend(match part {
             Part::Main | Part::Finalizers => resource.strategy.validate(Some(old), &object),
             Part::Status => resource.strategy.validate_status(old, &object),
@@ -443,6 +448,13 @@ impl Call {
         set_generation(resource, old, &mut object, has_empty);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
+    }
+
+    /// Returns the error about access of administrators to devices in a namespace that doesn't allow it.
+    fn check_admin_access(&self, old: Option<&Value>, new: &Value) -> Option<Cause> {
+        let field = admin_access(&self.resource.group, &self.resource.plural, old, new)?;
+        let namespace = self.state.store.get(NAMESPACES, &Key::new("", &self.namespace))?;
+        forbidden_admin_access(field, &namespace.value())
     }
 
     /// Checks that the node of a pod to be resized exists and has what the pod requests.

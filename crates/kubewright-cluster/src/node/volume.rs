@@ -324,7 +324,8 @@ pub(crate) fn inside(path: &str) -> PathBuf {
     Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-/// Returns the path of the link to a mount below a container's root; `None` if the mount is at its own path on the host.
+/// Returns the path of the link to a mount below a container's root; `None` if the mount is at its own path on the
+/// host.
 pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     let literal = mount.sub_path.is_none()
         && mount.sub_path_expr.is_none()

@@ -288,8 +288,9 @@ fn in_abandoned_item(before: &State, config: &State, who: &str, path: &str) -> b
     })
 }
 
-/// Returns whether applying the configuration changes fields that others own.
-fn clashes(before: &State, config: &State, who: &str) -> bool {
+/// Returns whether applying the configuration changes fields that others own. Before the first apply (`is_first`),
+/// values with content are owned themselves.
+fn clashes(before: &State, config: &State, who: &str, is_first: bool) -> bool {
     config.leaves.iter().any(|(path, wanted)| {
         let there = before.leaves.get(path);
         if there == Some(wanted) {
@@ -302,6 +303,9 @@ fn clashes(before: &State, config: &State, who: &str) -> bool {
         };
         if contents_only {
             return false;
+        }
+        if is_first && below(before.leaves.keys(), path) {
+            return true;
         }
         before.others(who).any(|other| {
             let replaced_above = path.strip_prefix(other.as_str()).is_some_and(|rest| {
@@ -405,12 +409,13 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
         let (who, next) = match write {
             Write::Apply { manager, config, force } => {
                 let who = format!("{manager}/Apply");
-                if before.owners.is_empty() {
+                let is_first = before.owners.is_empty();
+                if is_first {
                     before.owners.insert("before-first-apply/Update".into(), before.leaves.keys().cloned().collect());
                 }
                 let config = object(config);
                 let wanted = State::of(kind, Some(&config));
-                let clash = clashes(&before, &wanted, &who);
+                let clash = clashes(&before, &wanted, &who, is_first);
                 let Ok(next) = apply(live.as_ref(), &config, &ctx(manager, force, 2 * second)) else {
                     prop_assert!(clash && !force, "nothing to conflict about");
                     continue;

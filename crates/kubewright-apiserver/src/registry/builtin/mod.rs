@@ -64,6 +64,7 @@ pub(crate) use self::{
     bootstrap::{BootstrapObject, bootstrap_objects},
     columns::CREATED_AT,
     disabled_fields::drop_disabled_fields,
+    dynamic::{admin_access, forbidden_admin_access},
     entry::Indexes,
     node_access::{Change, NodeAuthorizer, NodeRestriction},
     proxy::{kubelet_subresources, proxy_backend},

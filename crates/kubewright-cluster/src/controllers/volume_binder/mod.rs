@@ -7,8 +7,8 @@
 //! * [`provision`]: the class, and its folders
 //!
 //! The class binds at once (`Immediate`): there is one node, so nothing is gained by waiting for the first pod, and
-//! claims without pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until the scheduler has reserved a
-//! volume for them, or selected the node for which one is created.
+//! claims without pods are bound too. Claims of a class with `WaitForFirstConsumer` wait until the scheduler has
+//! reserved a volume for them, or selected the node for which one is created.
 
 mod claims;
 pub(crate) mod matching;

@@ -4,6 +4,7 @@
 //! They are stored and checked. Nothing allocates devices. The checks cover what users, drivers and the scheduler
 //! write.
 
+mod admin_access;
 mod attributes;
 mod claim_status;
 mod counters;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
+pub(crate) use self::admin_access::{admin_access, forbidden_admin_access};
 use super::{
     columns::{age, string},
     validation::Errors,
