@@ -143,6 +143,18 @@ enum CorpusChore {
         /// Record only the files whose name contains this
         filter: Option<String>,
     },
+    /// Send random requests to two API servers, and list the answers that differ
+    Compare {
+        /// The kubeconfig of a cluster for tests
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        /// The kubeconfig of the other server, such as that of `kubewright cluster --api-only`
+        #[arg(long)]
+        with: PathBuf,
+        /// Further arguments: `--objects`, `--seed`, `--texts`, and a part of a definition's name
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -189,9 +201,14 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Release { dry_run: true, .. } => release::run(&mut steps, Extent::DryRun),
         Chore::Release { .. } => release::run(&mut steps, Extent::Publish),
         Chore::Corpus { chore: CorpusChore::Record { kubeconfig, filter } } => {
-            let mut record = cargo(&["run", "-p", "kubewright-corpus", "--", "--kubeconfig"]);
+            let mut record = cargo(&["run", "-p", "kubewright-corpus", "--", "record", "--kubeconfig"]);
             record.arg(kubeconfig).args(filter);
             steps.run("record", record);
+        }
+        Chore::Corpus { chore: CorpusChore::Compare { kubeconfig, with, arguments } } => {
+            let mut compare = cargo(&["run", "-p", "kubewright-corpus", "--", "compare", "--kubeconfig"]);
+            compare.arg(kubeconfig).arg("--with").arg(with).args(arguments);
+            steps.run("compare", compare);
         }
         Chore::Fuzz { targets, time, seed } => {
             let mut command = fuzz(time);

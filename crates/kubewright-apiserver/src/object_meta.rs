@@ -67,20 +67,35 @@ pub(crate) fn keep_for_status(old: &Value, object: &mut Value, kept: &[&str]) {
     }
 }
 
+/// Checks the prefix of a generated name by the rule of the kind.
+fn check_prefix(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let prefix = meta::text(object, "generateName");
+    if prefix.is_empty() {
+        return Vec::new();
+    }
+    // The suffix follows the last dash.
+    let checked = prefix.strip_suffix('-').filter(|rest| !rest.is_empty()).map(|rest| {
+        let kept = rest.char_indices().next_back().map_or(0, |(last, _)| last);
+        format!("{}a", &rest[..kept])
+    });
+    let wrong = resource.strategy.check_name(object, checked.as_deref().unwrap_or(prefix));
+    wrong.iter().map(|why| Cause::invalid("metadata.generateName", &json!(prefix), why)).collect()
+}
+
+/// Checks the prefix of a generated name in an update, which for some kinds has to be a part of a path only.
+pub(crate) fn check_changed_prefix(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let prefix = meta::text(object, "generateName");
+    if prefix.is_empty() || !resource.lifecycle.any_prefix {
+        return check_prefix(resource, object);
+    }
+    let wrong = name::path_segment(&format!("{prefix}x"));
+    wrong.iter().map(|why| Cause::invalid("metadata.generateName", &json!(prefix), why)).collect()
+}
+
 /// Checks the name, and the prefix of a generated name, by the rule of the kind.
 pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
     let check = |name: &str| resource.strategy.check_name(object, name);
-    let mut causes = Vec::new();
-    let prefix = meta::text(object, "generateName");
-    if !prefix.is_empty() {
-        // The suffix follows the last dash.
-        let checked = prefix.strip_suffix('-').filter(|rest| !rest.is_empty()).map(|rest| {
-            let kept = rest.char_indices().next_back().map_or(0, |(last, _)| last);
-            format!("{}a", &rest[..kept])
-        });
-        let wrong = check(checked.as_deref().unwrap_or(prefix));
-        causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.generateName", &json!(prefix), why)));
-    }
+    let mut causes = check_prefix(resource, object);
     let name = meta::text(object, "name");
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));

@@ -7,15 +7,19 @@
 //!
 //! A [`scenario`] is a sequence of requests of all verbs, whose answers are compared as a whole.
 //!
+//! Scenarios that are [`random`] are sent to two servers, whose answers are compared.
+//!
 //! [`generate`] derives cases from the types of the fields, and reads further ones from `cases/*.yaml`. [`exchange`]
 //! sends them through a [`Transport`], which the command and the tests implement.
 
 mod answer;
 mod change;
+pub mod compare;
 mod corpus;
 mod exchange;
 pub mod generate;
 mod normalize;
+pub mod random;
 pub mod scenario;
 mod types;
 

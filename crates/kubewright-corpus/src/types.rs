@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 /// All types by name, such as `io.k8s.api.core.v1.Pod`.
 #[derive(Debug, Default)]
-pub(crate) struct Types {
+pub struct Types {
     types: BTreeMap<String, Type>,
 }
 
@@ -80,6 +80,20 @@ impl Types {
             }
         }
         None
+    }
+}
+
+impl Types {
+    /// Returns the fields of a struct, with those of embedded structs, as names and types.
+    pub(crate) fn fields(&self, owner: &str) -> Vec<(&str, &str)> {
+        let mut fields = Vec::new();
+        for field in self.get(owner).map(|owner| &*owner.fields).unwrap_or_default() {
+            match &field.name {
+                Some(name) => fields.push((name.as_str(), field.kind.as_str())),
+                None => fields.extend(self.fields(field.kind.trim_start_matches('*'))),
+            }
+        }
+        fields
     }
 }
 

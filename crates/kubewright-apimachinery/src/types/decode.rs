@@ -274,7 +274,9 @@ impl Decoder<'_> {
             let of = self.types.get(field.ty);
             self.value(of, value, &place);
             self.decoded.has_empty |= is_empty_collection(of, value) && !place.is_in_metadata();
-            !self.is_left_out(field, of, value)
+            // An empty list of owners removes them.
+            let resets = field.name == "managedFields" && value.is_array() && place.is_in_metadata();
+            resets || !self.is_left_out(field, of, value)
         });
     }
 

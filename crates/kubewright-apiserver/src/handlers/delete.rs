@@ -205,7 +205,8 @@ impl DeleteOptions {
 /// Deletes one object.
 pub(super) async fn delete(call: &Call) -> Result<Response, Status> {
     let options = DeleteOptions::parse(call)?;
-    let mut warnings: Vec<_> = options.warning(&call.resource).into_iter().collect();
+    call.advice.lock().extend(options.warning(&call.resource));
+    let mut warnings = Vec::new();
     let committed = remove(call, &call.key(), &options, &mut warnings).await?;
     let object = committed.object.ok_or_else(|| call.not_found())?;
     let removed = committed.change == Some(ChangeKind::Deleted);
@@ -348,6 +349,10 @@ pub(super) fn remove_directly(
 
 /// Returns the first step of a deletion: the removal of the object, or a mark that makes others remove it.
 fn begin(resource: &Resource, options: &DeleteOptions, now: Timestamp, present: &Value) -> Mutation {
+    let first = !meta::is_terminating(present);
+    if resource.lifecycle.removed_by_controller && !first && resource.strategy.is_held(present) {
+        return Mutation::Keep;
+    }
     let mut object = present.clone();
     let graceful = match begin_gracefully(resource, options, now, &mut object) {
         Grace::Pending => return Mutation::Keep,
@@ -359,7 +364,6 @@ fn begin(resource: &Resource, options: &DeleteOptions, now: Timestamp, present: 
     if !graceful && !held {
         return Mutation::Remove(object);
     }
-    let first = !meta::is_terminating(present);
     if resource.lifecycle.removed_by_controller && first {
         // Their storage sets only the time.
         meta::set(&mut object, "deletionTimestamp", Some(meta::time(now)));

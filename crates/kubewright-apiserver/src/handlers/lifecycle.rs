@@ -394,6 +394,7 @@ impl Call {
         object_meta::drop_empty(&mut object);
         object_meta::restore(old, &mut object);
         let mut causes = object_meta::check_syntax(resource, &object);
+        causes.extend(object_meta::check_changed_prefix(resource, &object));
         causes.extend(object_meta::check_update(old, &object));
         let mut warnings = Vec::new();
         let status_only = part == Part::Status;

@@ -213,8 +213,8 @@ where
     let (method, is_collection) = (call.parts.method.clone(), call.name.is_empty());
     let mut result = dispatch(call).await;
     // The router refuses these, which knows nothing of the kind.
-    let is_routed =
-        methods.custom.is_some() || !matches!(&result, Err(status) if *status == Status::method_not_allowed());
+    let unrouted = [Status::method_not_allowed(), Status::no_such_resource()];
+    let is_routed = methods.custom.is_some() || !matches!(&result, Err(status) if unrouted.contains(status));
     result = result.map_err(|status| match status == Status::method_not_allowed() {
         true => methods.refuse(&method, is_collection),
         false => status,

@@ -32,6 +32,8 @@ pub struct Lifecycle {
     /// The fields that updates of other parts don't change, if they aren't the usual ones: by subresource, empty for
     /// the object itself.
     pub part_resets: Vec<(&'static str, Arc<FieldSet>)>,
+    /// True if an update may set a prefix for generated names that doesn't fit the rule of the kind's names.
+    pub any_prefix: bool,
     /// True if every finalizer needs a domain, except for those of Kubernetes itself.
     pub qualified_finalizers: bool,
     /// True if the response to a deletion is the removed object instead of a `Status`.
@@ -68,6 +70,7 @@ impl Lifecycle {
             status_keeps: &[],
             status_resets: ALL.clone(),
             part_resets: Vec::new(),
+            any_prefix: true,
             qualified_finalizers: false,
             returns_deleted: false,
             removed_by_controller: false,

@@ -4,9 +4,9 @@
 //! derived from the types of the object's fields: one field is missing, empty, malformed, negative, unknown or
 //! duplicate at a time.
 
-mod walk;
+pub(crate) mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -66,22 +66,68 @@ impl Written {
     }
 }
 
+/// A kind with a valid object.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// The name of the definition.
+    pub name: String,
+    /// The path of the collection.
+    pub path: String,
+    /// The type's name.
+    pub(crate) kind: String,
+    /// The valid object.
+    pub(crate) base: Value,
+}
+
+/// Reads the table of types.
+///
+/// # Errors
+/// Returns an error if the file can't be read.
+pub fn types(path: &Path) -> Result<Types> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    Types::parse(&text).with_context(|| format!("parse {}", path.display()))
+}
+
+/// Returns the kinds of all definitions in a directory.
+///
+/// # Errors
+/// Returns an error if a file can't be read.
+pub fn templates(definitions: &Path) -> Result<Vec<Template>> {
+    let template = |path: &PathBuf| {
+        let Definition { path: collection, kind, base, .. } = read(path)?;
+        Ok(Template { name: name(path), path: collection, kind, base })
+    };
+    paths(definitions)?.iter().map(template).collect()
+}
+
 /// Returns the cases of all definitions in a directory, one corpus for each.
 ///
 /// # Errors
 /// Returns an error if a file can't be read.
 pub fn generate(definitions: &Path, types: &Path) -> Result<Vec<Corpus>> {
-    let text = std::fs::read_to_string(types).with_context(|| format!("read {}", types.display()))?;
-    let types = Types::parse(&text).with_context(|| format!("parse {}", types.display()))?;
+    let types = self::types(types)?;
+    paths(definitions)?.iter().map(|path| one(path, &types)).collect()
+}
+
+fn paths(definitions: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(definitions).with_context(|| format!("read {}", definitions.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     paths.sort();
-    paths.iter().map(|path| one(path, &types).with_context(|| path.display().to_string())).collect()
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<Definition> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("parse {}", path.display()))
+}
+
+fn name(path: &Path) -> String {
+    path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned()
 }
 
 fn one(path: &Path, types: &Types) -> Result<Corpus> {
-    let definition: Definition = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    let definition = read(path)?;
     let valid = Case { case: "valid".into(), verb: Verb::Create, change: Change::default(), answer: None };
     let mut cases = vec![valid];
     for root in &definition.walk {
@@ -89,7 +135,7 @@ fn one(path: &Path, types: &Types) -> Result<Corpus> {
     }
     cases.extend(definition.create.into_iter().map(|written| written.case(Verb::Create)));
     cases.extend(definition.update.into_iter().map(|written| written.case(Verb::Update)));
-    let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let name = name(path);
     let header = Header { server: String::new(), path: definition.path, base: definition.base };
     Ok(Corpus { name, header, cases })
 }

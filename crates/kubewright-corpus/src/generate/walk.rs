@@ -8,8 +8,8 @@ use crate::{
     types::Types,
 };
 
-const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
-const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+pub(crate) const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+pub(crate) const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
 /// Returns the cases of the part of `object` at `root`, by the type of the object.
 pub(super) fn walk(types: &Types, kind: &str, object: &Value, root: &str, skip: &[String]) -> Vec<Case> {
@@ -25,7 +25,7 @@ pub(super) fn walk(types: &Types, kind: &str, object: &Value, root: &str, skip: 
 }
 
 /// Returns the type of a field or element.
-fn child(types: &Types, kind: &str, step: &str) -> String {
+pub(crate) fn child(types: &Types, kind: &str, step: &str) -> String {
     let kind = resolve(types, kind);
     if let Some(item) = kind.strip_prefix("[]") {
         return item.into();
@@ -37,7 +37,7 @@ fn child(types: &Types, kind: &str, step: &str) -> String {
 }
 
 /// Follows pointers and names to the type that they stand for, but keeps enumerations.
-fn resolve(types: &Types, kind: &str) -> String {
+pub(crate) fn resolve(types: &Types, kind: &str) -> String {
     let mut kind = kind.trim_start_matches('*').to_owned();
     while let Some(named) = types.get(&kind) {
         match &named.of {

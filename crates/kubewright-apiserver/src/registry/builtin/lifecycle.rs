@@ -120,6 +120,32 @@ const UNQUALIFIED_FINALIZERS: [&str; 6] = [
     "policy",
 ];
 
+/// The kinds of which an update may set a prefix for generated names that doesn't fit the rule of their names.
+const ANY_PREFIX: &[Kind] = &[
+    ("", "events"),
+    ("", "podtemplates"),
+    ("", "replicationcontrollers"),
+    ("", "resourcequotas"),
+    ("", "services"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("apps", "daemonsets"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("autoscaling", "horizontalpodautoscalers"),
+    ("batch", "cronjobs"),
+    ("certificates.k8s.io", "certificatesigningrequests"),
+    ("coordination.k8s.io", "leases"),
+    ("events.k8s.io", "events"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("networking.k8s.io", "servicecidrs"),
+    ("policy", "poddisruptionbudgets"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "resourceslices"),
+    ("scheduling.k8s.io", "priorityclasses"),
+    ("storage.k8s.io", "csidrivers"),
+];
+
 /// The kinds that Kubernetes doesn't cache.
 const UNCACHED: &[Kind] = &[("", "events"), ("events.k8s.io", "events")];
 
@@ -150,6 +176,7 @@ pub(super) fn of(group: &str, plural: &str) -> Lifecycle {
         } else {
             Vec::new()
         },
+        any_prefix: ANY_PREFIX.contains(&kind),
         qualified_finalizers: !UNQUALIFIED_FINALIZERS.contains(&group) && kind != ("", "events"),
         returns_deleted: RETURN_DELETED.contains(&kind),
         removed_by_controller: REMOVED_BY_CONTROLLER.contains(&kind),
