@@ -211,7 +211,7 @@ fn platform() -> (&'static str, &'static str) {
     (system, machine)
 }
 
-/// Returns the release of the kernel; empty if the system doesn't tell.
+/// Returns the release of the kernel; empty if the system doesn't report it.
 fn kernel() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.trim().to_owned()

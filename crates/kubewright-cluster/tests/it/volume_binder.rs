@@ -86,9 +86,9 @@ async fn delayed_class(cluster: &Cluster, name: &str, provisioner: &str) {
 }
 
 /// Waits for an event about a claim.
-async fn told(cluster: &Cluster, message: &str) {
-    let is_told = |events: &[&Event]| events.iter().any(|event| event.message.as_deref() == Some(message));
-    cluster.expect::<Event>(is_told).await.expect(message);
+async fn reported(cluster: &Cluster, message: &str) {
+    let is_reported = |events: &[&Event]| events.iter().any(|event| event.message.as_deref() == Some(message));
+    cluster.expect::<Event>(is_reported).await.expect(message);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn the_first_pod_of_a_claim_gets_a_volume_that_its_node_reaches() {
     let cluster = simulated().await;
     delayed_class(&cluster, "local", "kubernetes.io/no-provisioner").await;
     claim(&cluster, "data", json!({"storageClassName": "local"})).await;
-    told(&cluster, "waiting for first consumer to be created before binding").await;
+    reported(&cluster, "waiting for first consumer to be created before binding").await;
     for (name, size, node) in [("elsewhere", "1Gi", "other"), ("here", "2Gi", "kubewright")] {
         let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
         let volume = json!({"metadata": {"name": name}, "spec": {
@@ -114,11 +114,11 @@ async fn the_first_pod_of_a_claim_gets_a_volume_that_its_node_reaches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provisioner_is_told_the_node_of_the_first_pod() {
+async fn a_provisioner_is_reported_the_node_of_the_first_pod() {
     let cluster = simulated().await;
     delayed_class(&cluster, "far", "example.com/csi").await;
     claim(&cluster, "data", json!({"storageClassName": "far"})).await;
-    told(&cluster, "waiting for first consumer to be created before binding").await;
+    reported(&cluster, "waiting for first consumer to be created before binding").await;
     let selected = |claims: &[&PersistentVolumeClaim]| {
         let node = claims.first().and_then(|claim| claim.annotations().get("volume.kubernetes.io/selected-node"));
         node.map(String::as_str) == Some("kubewright")

@@ -442,8 +442,8 @@ fn keep(objects: &mut BTreeMap<Key, Arc<Value>>, object: &Arc<Value>, gone: bool
 
 /// Returns the action that reports why a pod waits, unless it has been reported.
 fn report(pod: &Waiting, why: String) -> Option<PodAction> {
-    let told = condition(&pod.object, "PodScheduled");
-    let is_reported = told.is_some_and(|one| one["status"] == "False" && one["message"] == why);
+    let reported = condition(&pod.object, "PodScheduled");
+    let is_reported = reported.is_some_and(|one| one["status"] == "False" && one["message"] == why);
     let is_nominated = !pod.object["status"]["nominatedNodeName"].is_null();
     (!is_reported || is_nominated).then(|| PodAction::Report(why, pod.object.clone()))
 }

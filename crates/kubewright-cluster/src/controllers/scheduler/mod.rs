@@ -3,7 +3,7 @@
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
 //! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread
 //! constraints ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
-//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] tells which
+//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] selects which
 //! pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
 //! others evicted ([`preemption`]).
 //!

@@ -37,7 +37,7 @@ const MISSING: &str = "node(s) unavailable due to one or more pvc(s) bound to no
 /// Why a node can't take a pod whose volume has labels of another zone.
 const OTHER_ZONE: &str = "node(s) had no available volume zone";
 
-/// The labels of zones and regions, each with the label that stands for it today.
+/// The labels of zones and regions, each with the label that replaces it.
 const ZONES: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -51,8 +51,8 @@ pub(super) const DRIVER: Kind = Kind { group: "storage.k8s.io", kind: "CSIDriver
 pub(super) const CAPACITY: Kind =
     Kind { group: "storage.k8s.io", kind: "CSIStorageCapacity", plural: "csistoragecapacities" };
 
-/// The objects that tell where volumes are, and where they can be created. Those without a namespace have keys
-/// without one.
+/// The objects that describe where volumes are, and where they can be created. The keys of those without a namespace
+/// have none.
 #[derive(Debug, Default)]
 pub(super) struct Volumes {
     claims: BTreeMap<Key, Arc<Value>>,
@@ -221,7 +221,7 @@ impl Volumes {
         })
     }
 
-    /// Returns the volumes of a node for the claims of a pod that aren't bound; `None` stands for a new volume.
+    /// Returns the volumes of a node for the claims of a pod that aren't bound; `None` is a new volume.
     ///
     /// # Errors
     /// Returns Kubernetes' reason if the node has none.
@@ -266,7 +266,7 @@ impl Volumes {
         if self.has_space(claim, class, node) { Ok(()) } else { Err(NO_SPACE) }
     }
 
-    /// Returns whether there is space for a new volume, as far as its driver tells.
+    /// Returns whether there is space for a new volume, as far as its driver reports it.
     fn has_space(&self, claim: &Value, class: &Value, node: &Value) -> bool {
         let driver = Key { namespace: String::new(), name: text(class, "/provisioner").to_owned() };
         let Some(wanted) = size(claim) else { return true };
@@ -345,7 +345,7 @@ impl Volumes {
     }
 }
 
-/// A claim and the volume for it; `None` stands for a new one.
+/// A claim and the volume for it; `None` is a new one.
 type Choice<'a> = (&'a Arc<Value>, Option<&'a Arc<Value>>);
 
 /// Returns the change by which a claim gets a volume, unless it is made already.
