@@ -3,8 +3,8 @@
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
 //! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread
 //! constraints ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
-//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] selects which
-//! pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
+//! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] selects
+//! which pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
 //! others evicted ([`preemption`]).
 //!
 //! Pods of other nodes than the cluster's own run if another program is the kubelet of these nodes. Without one they
