@@ -85,6 +85,11 @@ impl Cause {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
+    /// Creates a cause `Internal error: <why>`.
+    pub fn internal(field: impl Into<String>, why: &str) -> Self {
+        Self::new("InternalError", field, format!("Internal error: {why}"))
+    }
+
     /// Creates a cause `Unsupported value: <value>: supported values: …`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");

@@ -12,10 +12,11 @@ use super::{
 const AUTHORIZER: &str = "authorizer";
 const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
-/// The variables of the expressions of webhooks, admission policies and authorizers, with their types. Objects and
-/// parameters can be of any kind, so their fields aren't checked unless
+/// The variables of the expressions of webhooks, admission policies and authorizers, with their types.
+///
+/// Objects and parameters can be of any kind. Their fields are checked only after
 /// [`declare_object`](crate::schema::rules::declare_object) and
-/// [`declare_parameters`](crate::schema::rules::declare_parameters) say of which.
+/// [`declare_parameters`](crate::schema::rules::declare_parameters) have declared the kind.
 #[derive(Clone, Debug)]
 pub struct PolicyDeclarations {
     environment: Environment,

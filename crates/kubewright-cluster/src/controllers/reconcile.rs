@@ -4,7 +4,7 @@
 //! and before the next plan the feed is read to its end, which includes all writes of the previous plan
 //! ([`Subscription::decide`]).
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{
     StreamExt,
@@ -20,6 +20,7 @@ use super::{
     informer::Subscription,
     kind::Kind,
     retry::{Backoff, Retries, until},
+    value::text,
 };
 use crate::{
     events::{ObjectEvent, Recorder},
@@ -51,10 +52,26 @@ impl Key {
         Some(Self { namespace: metadata["namespace"].as_str()?.into(), name: metadata["name"].as_str()?.into() })
     }
 
+    /// Returns the key of an object of any scope. That of one without a namespace has an empty one.
+    pub(crate) fn of_any_scope(object: &Value) -> Self {
+        Self { namespace: text(object, "/metadata/namespace").into(), name: text(object, "/metadata/name").into() }
+    }
+
     /// Returns a key that sorts before all objects of a namespace.
     pub(crate) fn first_of(namespace: &str) -> Self {
         Self { namespace: namespace.into(), name: String::new() }
     }
+}
+
+/// Keeps an object by its key, or drops it if it is gone. Returns the key.
+pub(crate) fn keep(objects: &mut BTreeMap<Key, Arc<Value>>, object: &Arc<Value>, gone: bool) -> Key {
+    let key = Key::of_any_scope(object);
+    if gone {
+        objects.remove(&key);
+    } else {
+        objects.insert(key.clone(), object.clone());
+    }
+    key
 }
 
 /// The answers to what a plan has read, by path: an object, or the server's message.

@@ -106,7 +106,8 @@ fn placed(template: &Template, index: usize) -> (String, Value) {
     (template.path.replace("/namespaces/corpus/", "/namespaces/{ns}/"), base)
 }
 
-/// Returns the merge patch that turns one object into another.
+/// Returns the merge patch that turns one object into another. The servers' own code isn't used, so that an error in it
+/// is found.
 fn difference(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let mut patch = Map::new();

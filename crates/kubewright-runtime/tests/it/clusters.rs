@@ -328,7 +328,7 @@ async fn a_folder_adds_clusters_and_invalid_files_are_left_out() {
     write("invalid.yaml", &kubeconfig(&json!({"token": "t"})));
     until("a fixed file is a cluster", || async { clusters.names() == ["invalid", "south", "west"] }).await;
     std::fs::remove_file(folder.path().join("south.yaml")).expect("removed");
-    until("a removed file is none", || async { clusters.names() == ["invalid", "west"] }).await;
+    until("a removed file is no cluster", || async { clusters.names() == ["invalid", "west"] }).await;
     west.create_fleet("a", 1).await;
     west.wait_for_size("a", 1).await;
     running.stop().await;

@@ -67,12 +67,10 @@ impl Check {
             let resource = place.resource || schema.embedded_resource;
             match declare::type_of(Node::new(schema, &NONE), resource) {
                 Some(this) => self.rules(&schema.rules, &this, size_of(schema, resource).as_ref(), place, path),
-                None => self.causes.push(Cause::new(
-                    "InternalError",
+                None => self.causes.push(Cause::internal(
                     path.field("x-kubernetes-validations").to_string(),
-                    "Internal error: internal error: failed to construct type information for \
-                     x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"
-                        .to_owned(),
+                    "internal error: failed to construct type information for x-kubernetes-validations rules: unable \
+                     to convert structural schema to CEL declarations",
                 )),
             }
         }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::controllers::{
     pod::{claims_of, has_ended},
-    reconcile::Key,
+    reconcile::keep,
     value::{condition, is_deleting, text},
 };
 
@@ -427,17 +427,6 @@ enum Choice {
     Wait(Option<PodAction>),
     /// To evict pods from a node, and why that is necessary.
     Preempt(String, String, Vec<PodKey>),
-}
-
-/// Keeps an object by its key, or drops it. Returns the key.
-fn keep(objects: &mut BTreeMap<Key, Arc<Value>>, object: &Arc<Value>, gone: bool) -> Option<Key> {
-    let key = Key::of(object)?;
-    if gone {
-        objects.remove(&key);
-    } else {
-        objects.insert(key.clone(), object.clone());
-    }
-    Some(key)
 }
 
 /// Returns the action that reports why a pod waits, unless it has been reported.

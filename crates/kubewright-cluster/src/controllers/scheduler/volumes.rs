@@ -14,7 +14,7 @@ use super::{candidate::Candidate, filter};
 use crate::{
     controllers::{
         kind::Kind,
-        reconcile::Key,
+        reconcile::{Key, keep},
         value::{controller_of, is_deleting, list, selector, selects, text},
         volume_binder::{
             CHOSEN, CLASS, NO_PROVISIONER, SELECTED_NODE, annotation, claim_of, class_of, is_completed, is_delayed,
@@ -33,7 +33,6 @@ const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to 
 const NO_SPACE: &str = "node(s) did not have enough free storage";
 /// Why a node can't take a pod whose volume doesn't exist.
 const MISSING: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
-
 /// Why a node can't take a pod whose volume has labels of another zone.
 const OTHER_ZONE: &str = "node(s) had no available volume zone";
 
@@ -109,23 +108,18 @@ impl Volumes {
 
     /// Keeps a version of an object, or drops the object.
     pub(super) fn put(&mut self, kind: &Kind, object: &Arc<Value>, gone: bool) -> Scope {
-        let key = key(object);
-        let (objects, scope) = match kind.kind {
-            "PersistentVolumeClaim" => (&mut self.claims, Scope::Claim(key.clone())),
+        let objects = match kind.kind {
+            "PersistentVolumeClaim" => return Scope::Claim(keep(&mut self.claims, object, gone)),
             "PersistentVolume" => {
-                let class = class_of(object).map(str::to_owned);
-                (&mut self.volumes, Scope::Volume { name: key.name.clone(), class })
+                let Key { name, .. } = keep(&mut self.volumes, object, gone);
+                return Scope::Volume { name, class: class_of(object).map(str::to_owned) };
             }
-            "StorageClass" => (&mut self.classes, Scope::Unbound),
-            "CSIDriver" => (&mut self.drivers, Scope::Unbound),
-            _ => (&mut self.capacities, Scope::Unbound),
+            "StorageClass" => &mut self.classes,
+            "CSIDriver" => &mut self.drivers,
+            _ => &mut self.capacities,
         };
-        if gone {
-            objects.remove(&key);
-        } else {
-            objects.insert(key, object.clone());
-        }
-        scope
+        keep(objects, object, gone);
+        Scope::Unbound
     }
 
     /// Returns whether a change matters to a claim.
@@ -230,7 +224,7 @@ impl Volumes {
         let mut waiting: Vec<_> = claims.filter(|claim| !is_completed(claim) && self.is_delayed(claim)).collect();
         // The smallest volumes are for the smallest claims.
         waiting.sort_by_key(|claim| size(claim));
-        waiting.dedup_by_key(|claim| key(claim));
+        waiting.dedup_by_key(|claim| Key::of_any_scope(claim));
         let mut choices: Vec<Choice<'_>> = Vec::new();
         for claim in waiting {
             let volume = match annotation(claim, SELECTED_NODE) {
@@ -252,7 +246,7 @@ impl Volumes {
             others.iter().any(|(_, volume)| volume.is_some_and(|volume| text(volume, "/metadata/name") == name.name))
         };
         let free = self.volumes.iter().filter(|(name, _)| !is_taken(name)).map(|(_, volume)| volume);
-        let best = matching::best(free, claim, &key(claim), |volume| is_near(volume, node))?;
+        let best = matching::best(free, claim, &Key::of_any_scope(claim), |volume| is_near(volume, node))?;
         // One that refers to the claim is the only choice.
         is_near(best, node).then_some(best)
     }
@@ -301,7 +295,7 @@ impl Volumes {
     pub(super) fn withdraw(&mut self, reservations: &[Reservation]) {
         for Reservation { before, after } in reservations {
             let objects = if kind_of(after).kind == Kind::CLAIM.kind { &self.claims } else { &self.volumes };
-            if objects.get(&key(after)).is_some_and(|current| Arc::ptr_eq(current, after)) {
+            if objects.get(&Key::of_any_scope(after)).is_some_and(|current| Arc::ptr_eq(current, after)) {
                 self.put(kind_of(after), before, false);
             }
         }
@@ -339,7 +333,7 @@ impl Volumes {
 
     /// Returns whether a claim that isn't bound is marked with a node, or referred to by a volume.
     fn is_reserved(&self, claim: &Value, node: &Value) -> bool {
-        let key = key(claim);
+        let key = Key::of_any_scope(claim);
         annotation(claim, SELECTED_NODE) == Some(text(node, "/metadata/name"))
             || self.volumes.values().any(|volume| matching::is_for(volume, claim, &key))
     }
@@ -369,10 +363,6 @@ fn reservation(claim: &Arc<Value>, volume: Option<&Arc<Value>>, node: &Value) ->
 /// Returns the kind of a claim or volume.
 fn kind_of(object: &Value) -> &'static Kind {
     if text(object, "/metadata/namespace").is_empty() { &Kind::VOLUME } else { &Kind::CLAIM }
-}
-
-fn key(object: &Value) -> Key {
-    Key { namespace: text(object, "/metadata/namespace").into(), name: text(object, "/metadata/name").into() }
 }
 
 fn size(claim: &Value) -> Option<i128> {

@@ -115,10 +115,9 @@ fn check(all: &Volumes, claim: &Value, plan: &mut Plan) {
 
 /// Binds a volume and a claim to each other, the volume first. What is done already is left out.
 fn bind(volume: &Value, claim: &Value, plan: &mut Plan) {
-    let reference = &volume["spec"]["claimRef"];
     let metadata = &claim["metadata"];
-    if reference["uid"] != metadata["uid"] {
-        let mut patch = json!({"spec": {"claimRef": self::reference(claim)}});
+    if volume["spec"]["claimRef"]["uid"] != metadata["uid"] {
+        let mut patch = json!({"spec": {"claimRef": reference(claim)}});
         if claim_of(volume).is_none() {
             patch["metadata"]["annotations"][CHOSEN] = "yes".into();
         }

@@ -61,7 +61,7 @@ impl Errors {
 
     /// Adds `Internal error`.
     pub(in crate::registry::builtin) fn internal(&mut self, path: &Path<'_>, why: &str) {
-        self.add(Cause::new("InternalError", path.to_string(), format!("Internal error: {why}")));
+        self.add(Cause::internal(path.to_string(), why));
     }
 
     /// Adds `Invalid value` without showing the value.
