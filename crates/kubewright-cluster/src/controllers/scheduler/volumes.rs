@@ -222,8 +222,8 @@ impl Volumes {
     fn choose(&self, pod: &Candidate<'_>, node: &Value) -> Result<Vec<Choice<'_>>, &'static str> {
         let claims = pod.taken.claims.iter().filter_map(|name| self.claim(pod, name));
         let mut waiting: Vec<_> = claims.filter(|claim| !is_completed(claim) && self.is_delayed(claim)).collect();
-        // The smallest volumes are for the smallest claims.
-        waiting.sort_by_key(|claim| size(claim));
+        // The smallest volumes are for the smallest claims. A pod can name a claim twice.
+        waiting.sort_by_key(|claim| (size(claim), Key::of_any_scope(claim)));
         waiting.dedup_by_key(|claim| Key::of_any_scope(claim));
         let mut choices: Vec<Choice<'_>> = Vec::new();
         for claim in waiting {

@@ -108,6 +108,21 @@ fn claims_get_the_volumes_of_one_node() {
 }
 
 #[test]
+fn a_claim_that_a_pod_names_twice_gets_one_volume() {
+    let mut scheduler = scheduler("kubernetes.io/no-provisioner");
+    for claim in [claim("data", "1Gi"), claim("log", "1Gi")] {
+        add(&mut scheduler, &Kind::CLAIM, claim);
+    }
+    for name in ["a1", "a2"] {
+        add(&mut scheduler, &Kind::VOLUME, volume(name, "a", "1Gi"));
+    }
+    let web = put(&mut scheduler, &using("web", &["data", "log", "data"]));
+    let volumes = written(&mut scheduler, &web);
+    let claims: Vec<_> = volumes.iter().map(|one| &one["spec"]["claimRef"]["name"]).collect();
+    assert_eq!(claims, ["data", "log"]);
+}
+
+#[test]
 fn a_node_is_selected_for_a_new_volume_and_another_one_if_none_can_be_created() {
     let mut scheduler = scheduler("example.com/csi");
     add(&mut scheduler, &Kind::CLAIM, claim("data", "2Gi"));
