@@ -1,16 +1,75 @@
 //! Deserialization of JSON through tokens.
 
+use std::fmt;
+
 use serde::{
     Deserializer,
-    de::{DeserializeOwned, DeserializeSeed, Error},
+    de::{DeserializeOwned, DeserializeSeed, Error, MapAccess, Visitor},
 };
 
 use super::{
     dictionary::Dictionary,
-    raw::{Any, MAX_DEPTH},
+    raw::{Any, Key, MAX_DEPTH, Named},
     read::Reader,
-    token::Tokens,
+    token::{Token, Tokens},
 };
+
+/// A value parsed from JSON text, which can be deserialized as several types.
+#[derive(Clone)]
+pub struct Json(Vec<u8>);
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Json").finish_non_exhaustive()
+    }
+}
+
+impl Json {
+    /// Parses text.
+    ///
+    /// # Errors
+    /// If the text isn't valid JSON, or is nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        Self::parse_by(text, false)
+    }
+
+    /// Parses the text of an object, and leaves out its `metadata.managedFields`. Other values stay as they are, those
+    /// in the items of a list too.
+    ///
+    /// # Errors
+    /// As [`Json::parse`], and if the text isn't a JSON object.
+    pub fn parse_without_managed_fields(text: &str) -> Result<Self, serde_json::Error> {
+        Self::parse_by(text, true)
+    }
+
+    fn parse_by(text: &str, without_managed_fields: bool) -> Result<Self, serde_json::Error> {
+        let (mut out, mut is_truncated) = (Vec::with_capacity(text.len()), false);
+        let whole = Whole { out: &mut out, is_truncated: &mut is_truncated, without_managed_fields };
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        whole.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Self::complete(out, is_truncated)
+    }
+
+    fn complete(out: Vec<u8>, is_truncated: bool) -> Result<Self, serde_json::Error> {
+        if is_truncated {
+            return Err(Error::custom(format!("nested more than {MAX_DEPTH} levels deep")));
+        }
+        Ok(Self(out))
+    }
+
+    /// Deserializes the value.
+    ///
+    /// # Errors
+    /// If the value doesn't match the type.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        let nothing = Dictionary::default();
+        let shared = nothing.shared();
+        let mut reader =
+            Reader { tokens: Tokens::new(&self.0), shared: &shared, outer: Vec::new(), marks: None, unmarked: 0 };
+        T::deserialize(&mut reader).map_err(Error::custom)
+    }
+}
 
 /// Deserializes a value from JSON text, through tokens.
 ///
@@ -21,10 +80,7 @@ use super::{
 /// If the text isn't valid JSON, is nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) levels deep, or doesn't match the
 /// type.
 pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let tokens = tokens(&mut deserializer)?;
-    deserializer.end()?;
-    read(&tokens)
+    Json::parse(text)?.read()
 }
 
 /// Deserializes a value from a `serde_json::Value` or `Map`, as [`from_text`] does from text.
@@ -34,19 +90,55 @@ pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error
 pub fn from_value<'de, T: DeserializeOwned>(
     value: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Result<T, serde_json::Error> {
-    read(&tokens(value)?)
-}
-
-fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let (mut out, mut is_truncated) = (Vec::new(), false);
-    Any { out: &mut out, is_truncated: &mut is_truncated, left: MAX_DEPTH, without: None }.deserialize(deserializer)?;
-    if is_truncated { Err(D::Error::custom(format!("nested more than {MAX_DEPTH} levels deep"))) } else { Ok(out) }
+    Any { out: &mut out, is_truncated: &mut is_truncated, left: MAX_DEPTH, without: None }.deserialize(value)?;
+    Json::complete(out, is_truncated)?.read()
 }
 
-fn read<T: DeserializeOwned>(tokens: &[u8]) -> Result<T, serde_json::Error> {
-    let nothing = Dictionary::default();
-    let shared = nothing.shared();
-    let mut reader =
-        Reader { tokens: Tokens::new(tokens), shared: &shared, outer: Vec::new(), marks: None, unmarked: 0 };
-    T::deserialize(&mut reader).map_err(Error::custom)
+/// Whether a key is that of the metadata.
+struct IsMetadata(bool);
+
+impl Named for IsMetadata {
+    fn is_written(&self) -> bool {
+        true
+    }
+}
+
+/// A value, or an object without its managed fields.
+struct Whole<'a> {
+    out: &'a mut Vec<u8>,
+    is_truncated: &'a mut bool,
+    without_managed_fields: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Whole<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.without_managed_fields {
+            return deserializer.deserialize_map(self);
+        }
+        let Self { out, is_truncated, .. } = self;
+        Any { out, is_truncated, left: MAX_DEPTH, without: None }.deserialize(deserializer)
+    }
+}
+
+impl<'de> Visitor<'de> for Whole<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { out, is_truncated, .. } = self;
+        Token::Map.write(out);
+        let name = |key: &str| IsMetadata(key == "metadata");
+        while let Some(IsMetadata(is_metadata)) = map.next_key_seed(Key { out, name })? {
+            let without = is_metadata.then_some("managedFields");
+            map.next_value_seed(Any { out, is_truncated, left: MAX_DEPTH - 1, without })?;
+        }
+        Token::End.write(out);
+        Ok(())
+    }
 }

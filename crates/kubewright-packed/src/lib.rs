@@ -34,7 +34,7 @@ pub use self::{
     dictionary::Dictionary,
     diff::changed_fields,
     document::{Document, Identity},
-    json::{from_text, from_value},
+    json::{Json, from_text, from_value},
     marks::ReadMarks,
     ownership::{Ownership, ownership},
     pack::pack,

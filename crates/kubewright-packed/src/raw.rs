@@ -183,7 +183,7 @@ enum Field {
 }
 
 /// A classified key.
-trait Named {
+pub(super) trait Named {
     /// Whether key and value are written.
     fn is_written(&self) -> bool;
 }
@@ -208,9 +208,9 @@ impl Named for bool {
 }
 
 /// Reads a key, and writes it without an intermediate string.
-struct Key<'a, F> {
-    out: &'a mut Vec<u8>,
-    name: F,
+pub(super) struct Key<'a, F> {
+    pub(super) out: &'a mut Vec<u8>,
+    pub(super) name: F,
 }
 
 impl<'de, T: Named, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<'_, F> {

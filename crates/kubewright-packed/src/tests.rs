@@ -94,6 +94,28 @@ proptest! {
     }
 }
 
+#[test]
+fn managed_fields_of_an_object_are_left_out_of_its_json() {
+    let managed = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
+    let object = json!({
+        "apiVersion": "v1", "metadata": {"name": "a", "managedFields": managed, "labels": {"managedFields": "x"}},
+        "spec": {"metadata": {"managedFields": managed}},
+    });
+    let mut without = object.clone();
+    without["metadata"].as_object_mut().expect("metadata").remove("managedFields");
+    let text = object.to_string();
+    assert_eq!(Json::parse_without_managed_fields(&text).expect("JSON").read::<Value>().expect("a value"), without);
+    let whole = Json::parse(&text).expect("JSON");
+    assert_eq!(whole.read::<Value>().expect("a value"), object);
+    assert_eq!(whole.read::<BTreeMap<String, Value>>().expect("a map").len(), 3);
+    for malformed in ["", "[]", "{} {}", r#"{"metadata": {"managedFields": [}}"#] {
+        assert!(Json::parse_without_managed_fields(malformed).is_err(), "{malformed}");
+    }
+    let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(122), "]".repeat(122));
+    let error = Json::parse_without_managed_fields(&deep).expect_err("it is too deep").to_string();
+    assert_eq!(error, "nested more than 120 levels deep");
+}
+
 #[derive(Deserialize, Serialize)]
 struct View {
     metadata: ViewMetadata,

@@ -53,7 +53,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
 use crate::{
-    client::{ApiResponse, Call, ClientError, ObservedRequest, RequestObserver},
+    client::{Answer, Call, ClientError, ObservedRequest, RequestObserver},
     object::{KindName, ObjectKey},
     process::program_name,
 };
@@ -180,10 +180,10 @@ impl ObservedRequest for RequestSpan {
         Some(self.0.clone())
     }
 
-    fn answered(self: Box<Self>, _: &Call, answer: &Result<ApiResponse, ClientError>) {
+    fn answered(self: Box<Self>, _: &Call, answer: &Result<Answer, ClientError>) {
         let Self(span) = *self;
         let status = match answer {
-            Ok(answer) => Some(answer.status),
+            Ok(answer) => Some(answer.status()),
             Err(error) => {
                 span.set_status(Status::error(error.to_string()));
                 error.status().map(|status| status.code)

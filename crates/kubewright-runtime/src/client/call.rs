@@ -1,9 +1,10 @@
 //! A single request, and the chain of observers and interceptors that handles it.
 
-use std::{fmt, sync::Arc};
+use std::{cell::OnceCell, fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use kubewright_apimachinery::description::Verb;
+use kubewright_packed::Json;
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::Instrument;
 
@@ -165,8 +166,8 @@ impl Call {
     }
 
     /// Decodes a response.
-    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &ApiResponse) -> Result<T, ClientError> {
-        kubewright_packed::from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
+    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
+        answer.read().map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
 
@@ -185,6 +186,43 @@ pub struct ApiResponse {
     pub status: u16,
     /// The body: an object, a list or a `Status` as JSON.
     pub text: String,
+}
+
+/// A response whose body is parsed once, however many read it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: ApiResponse,
+    /// Whether the body of an object is read without its managed fields.
+    without_managed_fields: bool,
+    /// `None` if it isn't JSON.
+    body: OnceCell<Option<Json>>,
+}
+
+impl Answer {
+    fn new(call: &Call, response: ApiResponse) -> Self {
+        Self { response, without_managed_fields: call.is_write(), body: OnceCell::new() }
+    }
+
+    /// Returns the HTTP status.
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status
+    }
+
+    /// Decodes the body. That of a write has no managed fields.
+    ///
+    /// # Errors
+    /// If it isn't JSON, or doesn't match the type.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        match self.body.get_or_init(|| self.parse().ok()) {
+            Some(body) => body.read(),
+            None => self.parse()?.read(),
+        }
+    }
+
+    fn parse(&self) -> Result<Json, serde_json::Error> {
+        let text = &self.response.text;
+        if self.without_managed_fields { Json::parse_without_managed_fields(text) } else { Json::parse(text) }
+    }
 }
 
 /// An interceptor between the caller and the API server.
@@ -257,7 +295,7 @@ impl Client {
         &self,
         call: &Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<ApiResponse, ClientError> {
+    ) -> Result<Answer, ClientError> {
         let mut request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
         self.identify(call, &mut request)?;
         let observed = self.observers.iter().map(|observer| observer.begin(call, &request)).collect::<Vec<_>>();
@@ -268,6 +306,7 @@ impl Client {
             Some(span) => answer.instrument(span).await,
             None => answer.await,
         };
+        let answer = answer.map(|response| Answer::new(call, response));
         for observed in observed {
             observed.answered(call, &answer);
         }

@@ -24,6 +24,9 @@ const PAGE: u32 = 500;
 ///
 /// A method fails if the API server refuses the request or doesn't respond. A write without a response may have taken
 /// effect; [`ClientError`] distinguishes the two. Nothing is retried.
+///
+/// Objects that writes return have no `metadata.managedFields`, as those of the cache: of many objects they are half
+/// of the response. [`KindClient::get`] returns them.
 #[derive(Clone)]
 pub struct KindClient<K: AnyObject> {
     client: Client,

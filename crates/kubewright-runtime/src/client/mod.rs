@@ -49,7 +49,7 @@ use kube::{
 
 use self::call::Interceptor;
 pub(crate) use self::{
-    call::Operation,
+    call::{Answer, Operation},
     error::{explain, is_conflict, retry_after},
     hints::hint,
     identity::user_agent,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::services::Services;
 use crate::{
     cache::{ExpectedState, Kind, ObjectSet},
-    client::{ApiResponse, Call, Client, ClientError, ObservedRequest, Operation, RequestObserver},
+    client::{Answer, Call, Client, ClientError, ObservedRequest, Operation, RequestObserver},
     object::{KindName, ObjectKey},
     trace::{RunRecorder, Sent},
 };
@@ -162,7 +162,7 @@ impl RequestObserver for WriteTracker {
 }
 
 impl ObservedRequest for PendingRequest<'_> {
-    fn answered(self: Box<Self>, call: &Call, answer: &Result<ApiResponse, ClientError>) {
+    fn answered(self: Box<Self>, call: &Call, answer: &Result<Answer, ClientError>) {
         if self.targets.is_empty() {
             return self.sent.answered(call, answer, None);
         }
@@ -188,10 +188,10 @@ impl ObservedRequest for PendingRequest<'_> {
 
 impl PendingRequest<'_> {
     /// Tracks the answer to a live read for one informer.
-    fn read(&self, Target { kind, cached_uid, .. }: &Target, call: &Call, answer: &Result<ApiResponse, ClientError>) {
+    fn read(&self, Target { kind, cached_uid, .. }: &Target, call: &Call, answer: &Result<Answer, ClientError>) {
         match (answer, cached_uid) {
             (Ok(answer), _) => {
-                let Ok(Response { metadata, items, .. }) = serde_json::from_str(&answer.text) else { return };
+                let Ok(Response { metadata, items, .. }) = answer.read() else { return };
                 match items {
                     Some(items) => {
                         items.iter().for_each(|item| self.tracker.expect_live(kind, &item.metadata, call));
@@ -249,7 +249,7 @@ struct Effect {
 
 impl Effects {
     /// Returns the effects of a write, or `None` if they are unknown.
-    fn of(call: &Call, answer: &Result<ApiResponse, ClientError>) -> Option<Self> {
+    fn of(call: &Call, answer: &Result<Answer, ClientError>) -> Option<Self> {
         let answer = match answer {
             Err(error) if call.operation() == Operation::Delete && error.is_not_found() => {
                 let gone = Effect::gone(call.key().clone(), call.uid().map(Into::into), call.version());
@@ -259,7 +259,7 @@ impl Effects {
             Err(_) => return Some(Self { objects: Vec::new(), labels: None }),
             Ok(answer) => answer,
         };
-        let Response { metadata, details, items } = serde_json::from_str(&answer.text).ok()?;
+        let Response { metadata, details, items } = answer.read().ok()?;
         let version = metadata.version();
         let objects = match call.operation() {
             Operation::Delete => {

@@ -70,7 +70,10 @@ async fn every_verb_for_every_sort_of_kind() {
 
     let created = typed.create(&map("a")).await.expect("created");
     assert_eq!(code(typed.create(&map("a")).await), 409);
-    assert_eq!(created.managed_fields()[0].manager.as_deref(), Some("test"));
+    assert!(created.managed_fields().is_empty(), "writes return none");
+    let read = typed.get(&key("a")).await.expect("an answer").expect("it exists");
+    assert_eq!(read.managed_fields()[0].manager.as_deref(), Some("test"));
+    assert_eq!(read.resource_version(), created.resource_version());
     let mut same = dynamic.get(&key("a")).await.expect("an answer").expect("it exists");
     assert_eq!(same.uid(), created.uid());
     same.data["data"] = json!({"x": "1"});
