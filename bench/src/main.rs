@@ -337,7 +337,9 @@ impl Runner<'_> {
         }
         let (clock, go) = (self.clock.clone(), go.as_deref());
         let embedded = ServerPrograms::Embedded(kubewright);
-        let contest = Contest { clock: clock.clone(), sizes, programs: embedded, ours, kube_rs, go, podsets };
+        let namespaces = sizes.podset_namespaces;
+        let contest =
+            Contest { clock: clock.clone(), sizes, programs: embedded, ours, kube_rs, go, podsets, namespaces };
         self.run("convergence", &[kubewright, kube_rs, ours], contest.hold()).await;
         let Programs { kube_apiserver, etcd, .. } = programs;
         let name = "on-kubernetes";
@@ -346,7 +348,8 @@ impl Runner<'_> {
         }
         let kubernetes = ServerPrograms::Kubernetes(kube_apiserver, etcd);
         let podsets = podsets.min(sizes.real_podsets);
-        let contest = Contest { clock, sizes, programs: kubernetes, ours, kube_rs, go, podsets };
+        let namespaces = sizes.real_podset_namespaces;
+        let contest = Contest { clock, sizes, programs: kubernetes, ours, kube_rs, go, podsets, namespaces };
         self.run(name, &[kube_rs, ours], contest.hold()).await;
     }
 }

@@ -56,8 +56,9 @@ pub(crate) struct Sizes {
     /// The number of PodSets that have to converge, and of their namespaces.
     pub(crate) podsets: usize,
     pub(crate) podset_namespaces: usize,
-    /// The number of PodSets on a real API server.
+    /// The number of PodSets on a real API server, and of their namespaces.
     pub(crate) real_podsets: usize,
+    pub(crate) real_podset_namespaces: usize,
     /// The number of rounds in which operators are compared with those on other frameworks, in turns.
     pub(crate) rounds: usize,
     /// The time for which idle managers are compared.
@@ -102,6 +103,7 @@ static WHOLE: Sizes = Sizes {
     podsets: 10_000,
     podset_namespaces: 100,
     real_podsets: 500,
+    real_podset_namespaces: 10,
     rounds: 3,
     idle_compared: Duration::from_secs(600),
     reviewed: Duration::from_secs(10),
@@ -142,6 +144,7 @@ static SMOKE: Sizes = Sizes {
     podsets: 20,
     podset_namespaces: 4,
     real_podsets: 20,
+    real_podset_namespaces: 4,
     rounds: 1,
     idle_compared: Duration::from_secs(5),
     reviewed: Duration::from_secs(1),

@@ -6,7 +6,7 @@
 //! Errors are items of the stream, and the next poll tries again, so the caller decides how long to wait between
 //! attempts.
 
-use std::{fmt::Debug, time::Duration, vec};
+use std::{fmt::Debug, sync::Arc, time::Duration, vec};
 
 use futures::{
     Stream, StreamExt,
@@ -108,11 +108,14 @@ pub(crate) fn list_watch<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
+    // Shared, since they would be copied for each event.
+    let source = Arc::new((api, selection));
     stream::unfold((State::Start, streams), move |(mut state, mut streams)| {
-        let (api, selection) = (api.clone(), selection.clone());
+        let source = source.clone();
         async move {
+            let (api, selection) = &*source;
             loop {
-                let (item, next) = step(&api, &selection, state, &mut streams).await;
+                let (item, next) = step(api, selection, state, &mut streams).await;
                 if let Some(item) = item {
                     return Some((item, (next, streams)));
                 }
