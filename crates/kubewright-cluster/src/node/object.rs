@@ -192,8 +192,11 @@ fn node(status: &Value, pods: Option<Cidr>) -> Value {
             "name": NODE_NAME,
             "labels": {
                 "kubernetes.io/arch": machine, "kubernetes.io/os": system, "kubernetes.io/hostname": NODE_NAME,
+                // Former names, which manifests still select by.
+                "beta.kubernetes.io/arch": machine, "beta.kubernetes.io/os": system,
                 "node-role.kubernetes.io/control-plane": "",
             },
+            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
         },
         "spec": {"podCIDR": pods, "podCIDRs": pods.as_slice()},
         "status": status,

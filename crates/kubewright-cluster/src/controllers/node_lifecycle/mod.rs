@@ -1,10 +1,11 @@
-//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, and the taints of
-//! those that aren't ready, lack a resource, or are cordoned.
+//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, the taints of those
+//! that aren't ready, lack a resource, or are cordoned, and labels by their former names.
 //!
 //! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces
 //! it.
 
 mod health;
+mod labels;
 mod taints;
 
 use std::{
@@ -167,9 +168,16 @@ impl Controller for NodeLifecycle {
         let mut plan = Plan::of(&Kind::NODE, node);
         self.check_heartbeat(&key.name, node, now, &mut plan);
         if plan.steps.is_empty() {
-            let changed = taints::taints(node, !self.disrupted, now);
-            let step = |taints| Step::change(&Kind::NODE, node, json!({"spec": {"taints": taints}}));
-            plan.steps.extend(changed.map(step));
+            let mut patch = Value::Null;
+            if let Some(taints) = taints::taints(node, !self.disrupted, now) {
+                patch["spec"]["taints"] = taints.into();
+            }
+            if let Some(labels) = labels::former_labels(node) {
+                patch["metadata"]["labels"] = labels.into();
+            }
+            if !patch.is_null() {
+                plan.steps.push(Step::change(&Kind::NODE, node, patch));
+            }
         }
         if self.unannounced.contains(&key.name) {
             let message = format!("Node {0} event: Registered Node {0} in Controller", key.name);
