@@ -19,6 +19,7 @@ use crate::{
         self, ImageTable, KUBELET_PORT, NODE_NAME, NodeContext, PodNetwork, WRITES,
         address::HOST_ADDRESS,
         devices::Devices,
+        dns,
         exec::{Connection, ConnectionAction, RunningContainers},
         hosts::Hosts,
         kubelet_api::KubeletApi,
@@ -128,6 +129,11 @@ impl Cluster {
             self.open_kubelet(network.address()).await;
         }
         self.register(capacity, network.address(), options.ranges.pods).await?;
+        if network.dns.is_some() {
+            let (client, services) = (self.object_client("kube-dns"), options.ranges.services);
+            let published = dns::service::publish(&client, network.address(), services).await;
+            published.unwrap_or_else(|error| tracing::warn!(%error, "failed to write the Service kube-dns"));
+        }
         self.create_directory()?;
         if options.isolates_containers {
             self.try_isolation().await.map_err(StartError::Isolation)?;

@@ -28,7 +28,7 @@ pub(crate) mod address;
 mod admission;
 mod backoff;
 pub(crate) mod devices;
-mod dns;
+pub(crate) mod dns;
 mod egress;
 mod env_file;
 mod environment;

@@ -372,6 +372,15 @@ async fn pods_find_services_by_dns() {
     ] {
         assert_eq!(asked_dns(&server, name, kind).await, (code, records), "{name}");
     }
+    let system: Api<Service> = Api::namespaced(cluster.client(), "kube-system");
+    let dns = system.get("kube-dns").await.expect("the Service of the server").spec.and_then(|spec| spec.cluster_ip);
+    let dns = dns.expect("an address");
+    assert!(dns.ends_with(".10"), "{dns}");
+    let by_service = json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": [dns]}});
+    create(&cluster, &pod("resolver", &format!("getent ahostsv4 alias.{}", &base[4..]), by_service)).await;
+    until(&cluster, "resolver", |pod| exit_code(pod).is_some()).await;
+    let text = pods(&cluster).logs("resolver", &LogParams::default()).await.expect("a log");
+    assert!(text.starts_with(&web), "{text}");
     // The hosts file doesn't have aliases.
     create(&cluster, &pod("reader", "cat /etc/resolv.conf; getent ahostsv4 alias | head -n 1", json!({}))).await;
     until(&cluster, "reader", |pod| exit_code(pod).is_some()).await;

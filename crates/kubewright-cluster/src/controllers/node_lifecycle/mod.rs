@@ -1,5 +1,5 @@
-//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, the taints of those
-//! that aren't ready, lack a resource, or are cordoned, and labels by their former names.
+//! The lifecycle of nodes: the conditions of those whose kubelets have stopped and of the pods there, the taints of
+//! those that aren't ready, lack a resource, or are cordoned, and labels by their former names.
 //!
 //! The cluster's own node lives as long as the cluster, and so its heartbeats aren't watched, and no event announces
 //! it.

@@ -4,12 +4,14 @@
 //! * [`zone`]: the records of the cluster's domain
 //! * [`message`]: queries and their answers
 //! * [`resolv_conf`]: the file by which pods find the server
+//! * [`service`]: the Service by which other programs find it
 //!
 //! The server listens on port 53 of the node's address. Queries for other domains are passed on to the host's name
 //! servers.
 
 mod message;
 pub(crate) mod resolv_conf;
+pub(crate) mod service;
 pub(crate) mod zone;
 
 use std::{
