@@ -43,15 +43,20 @@ impl Json {
     }
 
     fn parse_by(text: &str, without_managed_fields: bool) -> Result<Self, serde_json::Error> {
-        let (mut out, mut is_truncated) = (Vec::with_capacity(text.len()), false);
-        let whole = Whole { out: &mut out, is_truncated: &mut is_truncated, without_managed_fields };
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        whole.deserialize(&mut deserializer)?;
+        let json = Self::of(&mut deserializer, text.len(), without_managed_fields)?;
         deserializer.end()?;
-        Self::complete(out, is_truncated)
+        Ok(json)
     }
 
-    fn complete(out: Vec<u8>, is_truncated: bool) -> Result<Self, serde_json::Error> {
+    /// Reads a value. `size` is the initial capacity for its tokens, in bytes.
+    fn of<'de>(
+        value: impl Deserializer<'de, Error = serde_json::Error>,
+        size: usize,
+        without_managed_fields: bool,
+    ) -> Result<Self, serde_json::Error> {
+        let (mut out, mut is_truncated) = (Vec::with_capacity(size), false);
+        Whole { out: &mut out, is_truncated: &mut is_truncated, without_managed_fields }.deserialize(value)?;
         if is_truncated {
             return Err(Error::custom(format!("nested more than {MAX_DEPTH} levels deep")));
         }
@@ -90,9 +95,7 @@ pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error
 pub fn from_value<'de, T: DeserializeOwned>(
     value: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Result<T, serde_json::Error> {
-    let (mut out, mut is_truncated) = (Vec::new(), false);
-    Any { out: &mut out, is_truncated: &mut is_truncated, left: MAX_DEPTH, without: None }.deserialize(value)?;
-    Json::complete(out, is_truncated)?.read()
+    Json::of(value, 0, false)?.read()
 }
 
 /// Whether a key is that of the metadata.

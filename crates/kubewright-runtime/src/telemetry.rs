@@ -53,7 +53,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
 use crate::{
-    client::{Answer, Call, ClientError, ObservedRequest, RequestObserver},
+    client::{Call, ClientError, ObservedRequest, ParsedResponse, RequestObserver},
     object::{KindName, ObjectKey},
     process::program_name,
 };
@@ -180,7 +180,7 @@ impl ObservedRequest for RequestSpan {
         Some(self.0.clone())
     }
 
-    fn answered(self: Box<Self>, _: &Call, answer: &Result<Answer, ClientError>) {
+    fn answered(self: Box<Self>, _: &Call, answer: &Result<ParsedResponse, ClientError>) {
         let Self(span) = *self;
         let status = match answer {
             Ok(answer) => Some(answer.status()),

@@ -166,7 +166,7 @@ impl Call {
     }
 
     /// Decodes a response.
-    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
+    pub(super) fn decode<T: DeserializeOwned>(&self, answer: &ParsedResponse) -> Result<T, ClientError> {
         answer.read().map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
@@ -188,17 +188,17 @@ pub struct ApiResponse {
     pub text: String,
 }
 
-/// A response whose body is parsed once, however many read it.
+/// A response. Its body is parsed once, when it is first read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ParsedResponse {
     response: ApiResponse,
     /// Whether the body of an object is read without its managed fields.
     without_managed_fields: bool,
-    /// `None` if it isn't JSON.
+    /// `None` if it can't be parsed.
     body: OnceCell<Option<Json>>,
 }
 
-impl Answer {
+impl ParsedResponse {
     fn new(call: &Call, response: ApiResponse) -> Self {
         Self { response, without_managed_fields: call.is_write(), body: OnceCell::new() }
     }
@@ -211,7 +211,7 @@ impl Answer {
     /// Decodes the body. That of a write has no managed fields.
     ///
     /// # Errors
-    /// If it isn't JSON, or doesn't match the type.
+    /// If it isn't JSON, or that of a write isn't an object, or it doesn't match the type.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match self.body.get_or_init(|| self.parse().ok()) {
             Some(body) => body.read(),
@@ -295,7 +295,7 @@ impl Client {
         &self,
         call: &Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<ParsedResponse, ClientError> {
         let mut request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
         self.identify(call, &mut request)?;
         let observed = self.observers.iter().map(|observer| observer.begin(call, &request)).collect::<Vec<_>>();
@@ -306,7 +306,7 @@ impl Client {
             Some(span) => answer.instrument(span).await,
             None => answer.await,
         };
-        let answer = answer.map(|response| Answer::new(call, response));
+        let answer = answer.map(|response| ParsedResponse::new(call, response));
         for observed in observed {
             observed.answered(call, &answer);
         }

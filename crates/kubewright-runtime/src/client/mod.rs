@@ -48,15 +48,6 @@ use kube::{
 };
 
 use self::call::Interceptor;
-pub(crate) use self::{
-    call::{Answer, Operation},
-    error::{explain, is_conflict, retry_after},
-    hints::hint,
-    identity::user_agent,
-    observer::{ObservedRequest, RequestObserver},
-    outgoing::outgoing,
-    upsert::Change,
-};
 pub use self::{
     call::{ApiResponse, Call, Next},
     error::{ClientError, FieldConflict},
@@ -67,6 +58,15 @@ pub use self::{
     subresource::SubresourceClient,
     upsert::OperationResult,
     workspace::{LARGEST_WORKSPACE, WorkspaceError},
+};
+pub(crate) use self::{
+    call::{Operation, ParsedResponse},
+    error::{explain, is_conflict, retry_after},
+    hints::hint,
+    identity::user_agent,
+    observer::{ObservedRequest, RequestObserver},
+    outgoing::outgoing,
+    upsert::Change,
 };
 pub use crate::object::AnyObject;
 use crate::object::Object;

@@ -2,7 +2,7 @@
 
 use tracing::Span;
 
-use super::{Answer, Call, ClientError};
+use super::{Call, ClientError, ParsedResponse};
 
 /// An observer of all requests of a client.
 pub(crate) trait RequestObserver: Send + Sync {
@@ -18,5 +18,5 @@ pub(crate) trait ObservedRequest: Send {
     }
 
     /// Called with the response, or with the error.
-    fn answered(self: Box<Self>, call: &Call, answer: &Result<Answer, ClientError>);
+    fn answered(self: Box<Self>, call: &Call, answer: &Result<ParsedResponse, ClientError>);
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::services::Services;
 use crate::{
     cache::{ExpectedState, Kind, ObjectSet},
-    client::{Answer, Call, Client, ClientError, ObservedRequest, Operation, RequestObserver},
+    client::{Call, Client, ClientError, ObservedRequest, Operation, ParsedResponse, RequestObserver},
     object::{KindName, ObjectKey},
     trace::{RunRecorder, Sent},
 };
@@ -162,7 +162,7 @@ impl RequestObserver for WriteTracker {
 }
 
 impl ObservedRequest for PendingRequest<'_> {
-    fn answered(self: Box<Self>, call: &Call, answer: &Result<Answer, ClientError>) {
+    fn answered(self: Box<Self>, call: &Call, answer: &Result<ParsedResponse, ClientError>) {
         if self.targets.is_empty() {
             return self.sent.answered(call, answer, None);
         }
@@ -188,7 +188,12 @@ impl ObservedRequest for PendingRequest<'_> {
 
 impl PendingRequest<'_> {
     /// Tracks the answer to a live read for one informer.
-    fn read(&self, Target { kind, cached_uid, .. }: &Target, call: &Call, answer: &Result<Answer, ClientError>) {
+    fn read(
+        &self,
+        Target { kind, cached_uid, .. }: &Target,
+        call: &Call,
+        answer: &Result<ParsedResponse, ClientError>,
+    ) {
         match (answer, cached_uid) {
             (Ok(answer), _) => {
                 let Ok(Response { metadata, items, .. }) = answer.read() else { return };
@@ -249,7 +254,7 @@ struct Effect {
 
 impl Effects {
     /// Returns the effects of a write, or `None` if they are unknown.
-    fn of(call: &Call, answer: &Result<Answer, ClientError>) -> Option<Self> {
+    fn of(call: &Call, answer: &Result<ParsedResponse, ClientError>) -> Option<Self> {
         let answer = match answer {
             Err(error) if call.operation() == Operation::Delete && error.is_not_found() => {
                 let gone = Effect::gone(call.key().clone(), call.uid().map(Into::into), call.version());
