@@ -196,7 +196,6 @@ fn node(status: &Value, pods: Option<Cidr>) -> Value {
                 "beta.kubernetes.io/arch": machine, "beta.kubernetes.io/os": system,
                 "node-role.kubernetes.io/control-plane": "",
             },
-            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
         },
         "spec": {"podCIDR": pods, "podCIDRs": pods.as_slice()},
         "status": status,

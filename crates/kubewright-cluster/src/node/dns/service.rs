@@ -14,7 +14,7 @@ const MANAGER: &str = "kubewright";
 /// The position of the Service's address in the range of Services, as kubeadm has it.
 const POSITION: u32 = 10;
 
-/// Writes the Service, and the EndpointSlice that leads to the server. A Service that is there already keeps its
+/// Writes the Service, and its EndpointSlice, which leads to the server. A Service that is there already keeps its
 /// address.
 ///
 /// # Errors
@@ -22,15 +22,13 @@ const POSITION: u32 = 10;
 pub(crate) async fn publish(client: &ObjectClient, server: Ipv4Addr, range: Cidr) -> Result<(), kube::Error> {
     let path = ObjectPath::core("services", Some(NAMESPACE), NAME);
     let address = if client.get(&path).await?.is_none() { address(range) } else { None };
-    let written = client.apply(&path, "", MANAGER, &service(address)).await;
-    // Another Service may have the address.
-    if written.is_err() && address.is_some() {
-        client.apply(&path, "", MANAGER, &service(None)).await?;
-    } else {
-        written?;
-    }
+    let written = match client.apply(&path, "", MANAGER, &service(address)).await {
+        // Another Service may have the address.
+        Err(_) if address.is_some() => client.apply(&path, "", MANAGER, &service(None)).await?,
+        written => written?,
+    };
     let slices = ObjectPath { group: "discovery.k8s.io".into(), plural: "endpointslices".into(), ..path };
-    client.apply(&slices, "", MANAGER, &slice(server)).await.map(drop)
+    client.apply(&slices, "", MANAGER, &slice(server, &written["metadata"]["uid"])).await.map(drop)
 }
 
 /// Returns the address in a range of Services.
@@ -60,7 +58,8 @@ fn service(address: Option<Ipv4Addr>) -> Value {
     service
 }
 
-fn slice(server: Ipv4Addr) -> Value {
+/// `uid` is that of the Service, with which the slice is deleted.
+fn slice(server: Ipv4Addr, uid: &Value) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -70,6 +69,7 @@ fn slice(server: Ipv4Addr) -> Value {
                 "k8s-app": NAME, "kubernetes.io/service-name": NAME,
                 "endpointslice.kubernetes.io/managed-by": MANAGER,
             },
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": NAME, "uid": uid}],
         },
         "addressType": "IPv4",
         "endpoints": [{"addresses": [server], "conditions": {"ready": true}}],
