@@ -29,7 +29,7 @@ use crate::{
         object::{self, Capacity},
         pods::NodePods,
         process::{raise_open_files, stop_ignoring_terminal_signals},
-        proxy::{self, Places},
+        proxy::{self, ListenerContext, Places},
         simulation::Simulation,
         usage::{self, HostUsage, SimulatedUsage, UsageTotals},
         view,
@@ -243,11 +243,16 @@ impl Cluster {
             memory: self.memory.as_ref().map(|memory| memory.path().to_owned()),
             tasks: self.tracker.clone(),
         };
+        let policies = host.policies().cloned();
+        if let Some(policies) = policies.clone() {
+            self.spawn(policies.run(services.as_ref().map(|services| services.namespace().clone())));
+        }
         let places = Places::new(host.address(), services);
         let events = self.recorder("default-scheduler", "");
         self.spawn(node::run(self.api.clone(), Arc::new(host), parts.pods));
-        let task = self.recorder("kube-proxy", NODE_NAME);
-        self.spawn(proxy::run(self.api.clone(), self.clock.clone(), task, self.tracker.clone(), places));
+        let context = ListenerContext { clock: self.clock.clone(), tasks: self.tracker.clone(), policies };
+        let events_of_proxy = self.recorder("kube-proxy", NODE_NAME);
+        self.spawn(proxy::run(self.api.clone(), context, events_of_proxy, places));
         self.spawn(object::renew(self.object_client("kubelet"), self.clock.clone()));
         let client = self.object_client("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), Some(events)));

@@ -10,6 +10,7 @@
 //! * [`volume_files`] and [`tokens`]: the files of volumes, and the tokens of service accounts in them
 //! * [`view`]: volumes at their mount paths
 //! * [`network`], [`namespace`] and [`egress`]: the network namespaces of pods
+//! * [`network_policy`]: the connections that pods may make
 //! * [`identity`]: the users and groups of containers and volumes
 //! * [`privileges`]: what containers may do
 //! * [`process`] and [`process_streams`]: process groups, and their streams
@@ -42,6 +43,7 @@ pub(crate) mod log;
 mod mounts;
 mod namespace;
 pub(crate) mod network;
+pub(crate) mod network_policy;
 pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
@@ -92,6 +94,7 @@ use self::{
     hosts::Hosts,
     log::LogStore,
     network::PodNetworks,
+    network_policy::NetworkPolicies,
     object::Capacity,
     pod::worker::{Message, Worker},
     pods::NodePods,
@@ -176,6 +179,11 @@ impl NodeContext {
         self.networks.as_ref().map_or(HOST_ADDRESS, |networks| networks.node())
     }
 
+    /// Returns the policies for the pods; `None` if they can't be enforced.
+    pub(crate) fn policies(&self) -> Option<&Arc<NetworkPolicies>> {
+        self.networks.as_ref()?.policies()
+    }
+
     /// Returns the directory of a pod, which is removed together with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
@@ -203,6 +211,7 @@ pub(crate) async fn run(api: ApiServer, host: Arc<NodeContext>, pods: NodePods) 
         admission: Admission::default(),
         unadmitted: BTreeMap::new(),
         rejected: BTreeSet::new(),
+        has_warned: false,
     };
     tokio::join!(kubelet.run(), names);
 }
@@ -222,6 +231,8 @@ struct Kubelet {
     unadmitted: BTreeMap<String, Arc<Value>>,
     /// The rejected pods, by UID.
     rejected: BTreeSet<String>,
+    /// Whether it was logged that policies have no effect.
+    has_warned: bool,
 }
 
 /// A handle to a pod's worker.
@@ -250,6 +261,9 @@ impl Kubelet {
                     }
                     seen.contains(uid)
                 });
+                if let Some(policies) = self.host.policies() {
+                    policies.complete();
+                }
                 for (uid, pod) in std::mem::take(&mut self.unadmitted) {
                     self.admit(&uid, &pod);
                 }
@@ -265,6 +279,9 @@ impl Kubelet {
                         self.admission.clear();
                         self.rejected.clear();
                         self.host.hosts.restart();
+                        if let Some(policies) = self.host.policies() {
+                            policies.restart();
+                        }
                     }
                 },
                 Some(ended) = self.tasks.join_next() => {
@@ -278,6 +295,12 @@ impl Kubelet {
     }
 
     fn take(&mut self, change: &Change) {
+        match self.host.policies() {
+            // Before a pod starts, they have all that was there before it.
+            Some(policies) => policies.take(change),
+            None if &*change.resource.storage == network_policy::STORAGE => self.warn_of_policies(),
+            None => {}
+        }
         match &*change.resource.storage {
             "/pods" => self.take_pod(change),
             "/nodes" if change.object()["metadata"]["name"] == NODE_NAME => self.admission.take_node(change.object()),
@@ -301,6 +324,16 @@ impl Kubelet {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Logs once that NetworkPolicies have no effect.
+    fn warn_of_policies(&mut self) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(
+                "NetworkPolicies have no effect: they require pods with network namespaces (`--pod-network namespaces`) \
+                 and the program `nft` of nftables"
+            );
         }
     }
 

@@ -29,9 +29,10 @@ use super::{
     dns::DnsServer,
     egress,
     namespace::NetworkNamespace,
+    network_policy::{Enforcement, NetworkPolicies},
     process::{CommandLine, Process, Processes},
     process_streams::Stdin,
-    proxy::{Place, Protocol, Route, ServiceListener},
+    proxy::{ListenerContext, Place, Protocol, Route, ServiceListener},
     service_network::ServiceNetwork,
     sysctl,
     view::find_program,
@@ -193,6 +194,8 @@ pub(crate) struct PodNetworks {
     ranges: AddressRanges,
     /// The address of the node, as pods see it.
     node: Lease,
+    /// The policies for the pods; `None` if they can't be enforced.
+    policies: Option<Arc<NetworkPolicies>>,
 }
 
 impl PodNetworks {
@@ -225,6 +228,7 @@ impl PodNetworks {
             processes,
             ranges,
             node,
+            policies: None,
         };
         networks.check_ranges().await?;
         if let Err(why) = networks.try_out(addresses).await {
@@ -232,12 +236,18 @@ impl PodNetworks {
             networks.try_out(addresses).await?;
             tracing::warn!(why, "pods reach no other machine, since connections can't be redirected");
         }
+        networks.policies = networks.nft.clone().map(|nft| Arc::new(NetworkPolicies::new(nft, networks.node())));
         Ok(networks)
     }
 
     /// Returns the address of the node, as pods see it.
     pub(crate) fn node(&self) -> Ipv4Addr {
         self.node.ip()
+    }
+
+    /// Returns the policies for the pods; `None` if they can't be enforced, since `nft` doesn't work.
+    pub(crate) fn policies(&self) -> Option<&Arc<NetworkPolicies>> {
+        self.policies.as_ref()
     }
 
     /// Returns the ranges of addresses outside of the loopback network.
@@ -364,6 +374,7 @@ pub(crate) struct PodSandbox {
 #[derive(Debug)]
 struct NetworkParts {
     sandbox: Sandbox,
+    _policies: Option<Enforcement>,
     _host_ports: Vec<ServiceListener>,
     /// Passes on connections to other machines.
     _egress: Option<AbortOnDropHandle<()>>,
@@ -394,7 +405,15 @@ impl PodSandbox {
                 Some(_) => Some(self.serve_egress(&sandbox, host.tasks).await.map_err(|error| error.to_string())?),
                 None => None,
             };
-            Ok::<_, String>(NetworkParts { sandbox, _host_ports: self.open_host_ports(pod, host), _egress: egress })
+            let policies = match self.networks.policies() {
+                Some(policies) => {
+                    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                    Some(policies.enforce(uid, self.address, sandbox.namespace.clone()).await?)
+                }
+                None => None,
+            };
+            let host_ports = self.open_host_ports(pod, host);
+            Ok::<_, String>(NetworkParts { sandbox, _policies: policies, _host_ports: host_ports, _egress: egress })
         };
         self.parts.get_or_try_init(|| make).await.map(|parts| parts.sandbox.namespace.clone())
     }
@@ -418,14 +437,9 @@ impl PodSandbox {
                         format!("failed to listen on the host port {address}: {error}. Retrying every few seconds");
                     events.record(ObjectEvent::of_pod(&pod, true, "PortNotAvailable", message));
                 };
-                ServiceListener::open(
-                    (protocol, address),
-                    Place::Host,
-                    route,
-                    host.clock.clone(),
-                    host.tasks,
-                    on_failure,
-                )
+                let policies = self.networks.policies().cloned();
+                let context = ListenerContext { clock: host.clock.clone(), tasks: host.tasks.clone(), policies };
+                ServiceListener::open((protocol, address), Place::Host, route, context, on_failure)
             })
             .collect()
     }

@@ -26,6 +26,7 @@ mod lag;
 mod logs;
 mod namespace_defaults;
 mod namespaces;
+mod network_policy;
 mod node;
 mod node_admission;
 mod node_env;

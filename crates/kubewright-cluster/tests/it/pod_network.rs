@@ -49,7 +49,7 @@ async fn start(builder: ClusterBuilder) -> Option<Cluster> {
 }
 
 /// Creates a pod that listens at an address, and waits until it runs. `more` adds fields to the container.
-async fn serve(cluster: &Cluster, name: &str, at: &str, more: Value) -> String {
+pub(crate) async fn serve(cluster: &Cluster, name: &str, at: &str, more: Value) -> String {
     let mut container = json!({"name": "main", "image": "web", "env": [{"name": "LISTEN", "value": at}]});
     for (field, value) in more.as_object().into_iter().flatten() {
         container[field] = value.clone();
@@ -377,7 +377,9 @@ async fn pods_find_services_by_dns() {
     let dns = dns.expect("an address");
     assert!(dns.ends_with(".10"), "{dns}");
     let by_service = json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": [dns]}});
-    create(&cluster, &pod("resolver", &format!("getent ahostsv4 alias.{}", &base[4..]), by_service)).await;
+    // The proxy learns of the Service shortly after it is there.
+    let resolve = format!("until getent ahostsv4 alias.{}; do sleep 0.1; done", &base[4..]);
+    create(&cluster, &pod("resolver", &resolve, by_service)).await;
     until(&cluster, "resolver", |pod| exit_code(pod).is_some()).await;
     let text = pods(&cluster).logs("resolver", &LogParams::default()).await.expect("a log");
     assert!(text.starts_with(&web), "{text}");

@@ -73,8 +73,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
 
     /// Chooses the endpoint of a client.
     async fn session(&mut self, own: &Arc<UdpSocket>, client: SocketAddr) -> io::Result<Session> {
-        let order = self.picker.order(&self.route.borrow(), client.ip(), self.clock.monotonic());
-        let endpoint = *order.first().ok_or(io::ErrorKind::NotConnected)?;
+        let endpoint = *self.order(client.ip()).first().ok_or(io::ErrorKind::NotConnected)?;
         let socket = Arc::new(connect_udp(endpoint).await?);
         let (own, replying) = (own.clone(), socket.clone());
         let replies = tokio::spawn(async move {

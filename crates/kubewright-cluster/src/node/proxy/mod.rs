@@ -24,16 +24,14 @@ use std::{
     sync::Arc,
 };
 
-use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
 use serde_json::Value;
-use tokio_util::task::TaskTracker;
 
 use self::route::{protocol, routes};
 pub(crate) use self::{
     places::Places,
-    route::{Protocol, Route},
-    service_listener::{Place, ServiceListener},
+    route::{Protocol, Route, Routes},
+    service_listener::{ListenerContext, Place, ServiceListener},
 };
 use crate::{
     controllers::{
@@ -45,16 +43,9 @@ use crate::{
 };
 
 /// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
-pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker, places: Places) {
-    let mut proxy = Proxy {
-        clock,
-        events,
-        tasks,
-        places,
-        services: BTreeMap::new(),
-        slices: BTreeMap::new(),
-        states: BTreeMap::new(),
-    };
+pub(crate) async fn run(api: ApiServer, context: ListenerContext, events: Recorder, places: Places) {
+    let mut proxy =
+        Proxy { context, events, places, services: BTreeMap::new(), slices: BTreeMap::new(), states: BTreeMap::new() };
     let mut feed = api.feed();
     let mut dirty = BTreeSet::new();
     loop {
@@ -72,9 +63,8 @@ pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, ta
 }
 
 struct Proxy {
-    clock: SharedClock,
+    context: ListenerContext,
     events: Recorder,
-    tasks: TaskTracker,
     places: Places,
     services: BTreeMap<Key, Arc<Value>>,
     /// The slices by service, then by name.
@@ -126,6 +116,9 @@ impl Proxy {
             let service = self.services.get(&key).cloned();
             let routes =
                 service.as_deref().map(|service| routes(service, &slices, self.places.node())).unwrap_or_default();
+            if let Some(policies) = &self.context.policies {
+                policies.set_routes(&key, &routes);
+            }
             let uid = service.as_deref().map(|service| text(service, "/metadata/uid").to_owned());
             if let Some(state) = self.states.get_mut(&key) {
                 let same = uid.as_ref() == Some(&state.uid);
@@ -155,7 +148,7 @@ impl Proxy {
                 let (_, address) = at;
                 let Some(place) = self.places.of(address.ip(), &key).await else { continue };
                 let on_failure = move |error: &io::Error| events.record(listen_failure(&service, address, error));
-                let listener = ServiceListener::open(at, place, route, self.clock.clone(), &self.tasks, on_failure);
+                let listener = ServiceListener::open(at, place, route, self.context.clone(), on_failure);
                 state.listeners.insert(at, listener);
             }
         }

@@ -36,7 +36,7 @@ pub(crate) struct Route {
 }
 
 /// The addresses at which a service answers, with the endpoints of each.
-pub(super) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
+pub(crate) type Routes = BTreeMap<(Protocol, SocketAddr), Route>;
 
 /// Returns the addresses of a service, with the endpoints of each.
 ///

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{self, SocketAddr},
+    net::{self, IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::route::{EndpointPicker, Protocol, Route};
-use crate::node::{namespace::NetworkNamespace, sockets::ACCEPT_PAUSE};
+use crate::node::{namespace::NetworkNamespace, network_policy::NetworkPolicies, sockets::ACCEPT_PAUSE};
 
 /// The maximum number of connections, or of clients by UDP, per address. Further connections wait in the system's
 /// queue. Each connection takes two open files and two buffers of 8 KiB.
@@ -37,6 +37,15 @@ pub(crate) enum Place {
     Namespace(Arc<NetworkNamespace>),
 }
 
+/// What listeners need.
+#[derive(Clone)]
+pub(crate) struct ListenerContext {
+    pub(crate) clock: SharedClock,
+    pub(crate) tasks: TaskTracker,
+    /// The policies that limit which endpoints a client reaches, if there are any.
+    pub(crate) policies: Option<Arc<NetworkPolicies>>,
+}
+
 /// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
 /// also waits until they are closed.
 #[derive(Debug)]
@@ -51,17 +60,17 @@ impl ServiceListener {
         (protocol, address): (Protocol, SocketAddr),
         place: Place,
         route: Route,
-        clock: SharedClock,
-        tasks: &TaskTracker,
+        context: ListenerContext,
         on_failure: impl Fn(&io::Error) + Send + 'static,
     ) -> Self {
         let (sender, receiver) = watch::channel(route);
+        let tasks = context.tasks.clone();
         let acceptor = Acceptor {
             protocol,
             address,
             place,
             route: receiver,
-            clock,
+            context,
             picker: EndpointPicker::default(),
             connections: JoinSet::new(),
             on_failure,
@@ -97,8 +106,8 @@ pub(super) struct Acceptor<F> {
     pub(super) address: SocketAddr,
     place: Place,
     pub(super) route: watch::Receiver<Route>,
-    pub(super) clock: SharedClock,
-    pub(super) picker: EndpointPicker,
+    context: ListenerContext,
+    picker: EndpointPicker,
     connections: JoinSet<()>,
     on_failure: F,
 }
@@ -170,6 +179,15 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
         }
     }
 
+    /// Returns the endpoints that a client may reach, in the order in which to try them.
+    pub(super) fn order(&mut self, client: IpAddr) -> Vec<SocketAddr> {
+        let mut order = self.picker.order(&self.route.borrow(), client, self.context.clock.monotonic());
+        if let Some(policies) = &self.context.policies {
+            order.retain(|endpoint| policies.allows(client, self.protocol, *endpoint));
+        }
+        order
+    }
+
     /// Accepts connections while there are endpoints.
     async fn answer(&mut self, listener: &TcpListener) {
         loop {
@@ -183,8 +201,7 @@ impl<F: Fn(&io::Error)> Acceptor<F> {
                 Some(_) = self.connections.join_next() => {}
                 accepted = listener.accept(), if self.connections.len() < CONNECTIONS => match accepted {
                     Ok((stream, client)) => {
-                        let now = self.clock.monotonic();
-                        let order = self.picker.order(&self.route.borrow(), client.ip(), now);
+                        let order = self.order(client.ip());
                         self.connections.spawn(forward(stream, order));
                     }
                     Err(error) => {
@@ -232,7 +249,7 @@ mod tests {
             address: endpoint,
             place: Place::Host,
             route,
-            clock: SystemClock::shared(),
+            context: ListenerContext { clock: SystemClock::shared(), tasks: TaskTracker::new(), policies: None },
             picker: EndpointPicker::default(),
             connections: JoinSet::new(),
             on_failure: |_: &io::Error| (),
