@@ -50,7 +50,7 @@ impl<'s> Exchange<'s> {
     pub(super) fn begin(state: &'s State, parts: &Parts) -> Self {
         let started = state.clock.monotonic();
         if let Some(oldest) = state.compaction.advance(started, || state.store.revision()) {
-            state.store.set_needed(oldest);
+            state.store.compact(oldest);
         }
         let sent = parts.headers.get(AUDIT_ID).filter(|id| !id.is_empty());
         let random = || HeaderValue::try_from(state.random.uuid()).unwrap_or(HeaderValue::from_static(""));

@@ -230,9 +230,17 @@ impl Store {
         self.state.read().revision
     }
 
-    /// Sets the oldest revision that lists read. The history before it may be shorter.
-    pub(crate) fn set_needed(&self, oldest: u64) {
-        self.state.write().needed = oldest;
+    /// Gives up the revisions before `oldest`, the oldest one that lists read. Of the changes before it, only the
+    /// latest are kept, for watches.
+    pub(crate) fn compact(&self, oldest: u64) {
+        let mut state = self.state.write();
+        state.needed = oldest;
+        let State { log, collections, .. } = &mut *state;
+        let logs = collections.values_mut().map(|collection| &mut collection.log).chain([log]);
+        let dropped: Vec<_> = logs.map(|log| log.compact(oldest)).collect();
+        // Objects are dropped outside of the lock.
+        drop(state);
+        drop(dropped);
     }
 
     /// Forgets all changes up to now, so that older revisions can't be read.

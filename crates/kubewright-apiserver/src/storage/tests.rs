@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { events: 4, recent_events: 4, bytes: usize::MAX, parsed: 2_000 };
+const LIMITS: Limits = Limits { events: 4, recent_events: 4, old_events: 4, bytes: usize::MAX, parsed: 2_000 };
 
 fn put(store: &Store, name: &str, value: Value) -> u64 {
     let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
@@ -61,10 +61,24 @@ fn changes_that_lists_need_are_kept_longer() {
     put(&store, "a", json!("beyond the limit"));
     assert!(store.snapshot_at("/pods", first).is_err());
     let needed = store.revision() - 2;
-    store.set_needed(needed);
+    store.compact(needed);
     let last = put(&store, "a", json!("given up"));
     assert!(store.snapshot_at("/pods", needed - 2).is_err());
     assert!(store.snapshot_at("/pods", last - 4).is_ok());
+}
+
+#[test]
+fn old_changes_are_given_up_although_no_others_follow() {
+    let store = Store::new(Limits { events: 100, recent_events: 100, old_events: 2, ..LIMITS });
+    for number in 0..10 {
+        put(&store, "a", json!(number));
+    }
+    let last = store.revision();
+    let is_kept = |revision: u64| store.snapshot_at("/pods", revision).is_ok();
+    store.compact(last - 5);
+    assert!(is_kept(last - 5) && !is_kept(last - 6), "lists read the changes after it");
+    store.compact(last);
+    assert!(is_kept(last - 2) && !is_kept(last - 3), "watches continue from the latest changes");
 }
 
 #[test]
