@@ -31,9 +31,13 @@ pub(crate) async fn publish(client: &ObjectClient, server: Ipv4Addr, range: Cidr
     client.apply(&slices, "", MANAGER, &slice(server, &written["metadata"]["uid"])).await.map(drop)
 }
 
-/// Returns the address in a range of Services.
+/// Returns the address in a range of Services. In the loopback network, which the clusters of a host share, it is any
+/// address, as that of other Services.
 fn address(range: Cidr) -> Option<Ipv4Addr> {
     let IpAddr::V4(first) = range.aligned().address else { return None };
+    if first.is_loopback() {
+        return None;
+    }
     let address = Ipv4Addr::from_bits(first.to_bits().checked_add(POSITION)?);
     range.contains(address.into()).then_some(address)
 }
@@ -91,5 +95,6 @@ mod tests {
         check("10.96.7.9/24", Some("10.96.7.10"));
         check("10.96.0.8/29", None);
         check("fd00::/112", None);
+        check("127.96.0.0/12", None);
     }
 }
