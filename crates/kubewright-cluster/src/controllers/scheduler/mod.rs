@@ -173,7 +173,10 @@ impl Scheduling {
             // A binding conflicts if the pod is already bound, deleted or gated. What the feed has delivered may be
             // newer than that, and then nothing else would lead to another attempt.
             Err(error) => {
-                tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
+                match is_conflict(&error) {
+                    true => tracing::debug!(%error, pod = pod.name, namespace = pod.namespace, "a pod can't be bound"),
+                    false => tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod"),
+                }
                 self.retries.failed(pod.clone(), now);
             }
         }
