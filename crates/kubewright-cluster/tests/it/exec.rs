@@ -187,22 +187,30 @@ async fn a_terminal_has_a_size_and_control_characters() {
 }
 
 #[tokio::test]
-async fn a_command_ends_with_its_client_and_with_its_pod() {
+async fn a_command_continues_without_its_client_and_ends_with_its_pod() {
     let (cluster, endpoint) = started("ends", json!({"terminationGracePeriodSeconds": 0})).await;
-    let script = "echo ready $$ done; sleep 1000";
-    let mut exec = Exec::open(&endpoint, V5, &path("ends", "stdout=1", &["sh", "-c", script])).await;
-    let text = exec.until("done").await;
-    let id = text.split_whitespace().nth(1).expect("a process ID").to_owned();
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("file");
+    // It reads the input that came before the client was gone, and its output has no reader.
+    let script = format!("echo ready; cat >{0}; echo unread; echo unread; echo $$ >>{0}; sleep 1000", file.display());
+    let mut exec = Exec::open(&endpoint, V5, &path("ends", "stdin=1&stdout=1", &["sh", "-c", &script])).await;
+    exec.until("ready").await;
+    exec.send(b"\0input\n").await;
+    drop(exec);
+    let id = crate::eventually("the command continues", async || {
+        let text = std::fs::read_to_string(&file).ok()?;
+        Some(text.strip_prefix("input\n")?.strip_suffix('\n')?.to_owned())
+    })
+    .await;
     let lives = || Command::new("kill").args(["-0", &id]).stderr(Stdio::null()).status().expect("kill").success();
     assert!(lives());
-    drop(exec);
-    crate::eventually("the command ends", async || (!lives()).then_some(())).await;
     let mut exec = Exec::open(&endpoint, V5, &path("ends", "stdout=1", &["sh", "-c", "echo ready; sleep 1000"])).await;
     exec.until("ready").await;
     pods(&cluster).delete("ends", &DeleteParams::default().grace_period(0)).await.expect("deleted");
     let (_, _, result) = exec.rest().await;
     assert_eq!(result["details"]["causes"][0]["message"], "137");
     gone(&cluster, "ends").await;
+    crate::eventually("the first command has ended, too", async || (!lives()).then_some(())).await;
     cluster.shutdown().await;
 }
 

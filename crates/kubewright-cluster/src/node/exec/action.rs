@@ -8,7 +8,7 @@ use http::{Method, Response};
 use kubewright_apimachinery::status::Status;
 use kubewright_apiserver::{
     Action, ActionRequest, Body,
-    streaming::{StreamOptions, serve_command, serve_ports},
+    streaming::{CommandError, StreamOptions, serve_command, serve_ports},
 };
 
 use super::{RunningContainer, RunningContainers, attach::attach, command::execute, ports::forward};
@@ -60,7 +60,11 @@ impl ConnectionAction {
         if argv.is_empty() {
             return Err(Status::bad_request("you must specify at least one command for the container"));
         }
-        serve_command(request, options, move |streams| execute(container, argv, options.tty, streams))
+        serve_command(request, options, move |streams| {
+            // It continues when the client disconnects, as in Kubernetes.
+            let command = container.tasks.clone().spawn(execute(container, argv, options.tty, streams));
+            command.map(|ended| ended.unwrap_or_else(|error| Err(CommandError::Failed(error.to_string()))))
+        })
     }
 
     fn attach(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {

@@ -18,7 +18,7 @@ const CHUNK: usize = 32 << 10;
 /// The exit code of a command whose container has ended.
 const KILLED: i32 = 137;
 
-/// Executes a command in a container's environment. Dropping the future kills it.
+/// Executes a command in a container's environment, until it or the container has ended. Dropping the future kills it.
 pub(super) async fn execute(
     container: Arc<RunningContainer>,
     argv: Vec<String>,
@@ -68,8 +68,8 @@ async fn run(
     status.map(exit_code).map_err(|error| error.to_string())
 }
 
-/// Sends the output of a process to a client, if it wants it.
-async fn send(mut reader: Reader, output: Option<Output>) -> io::Result<()> {
+/// Sends the output of a process to a client, if it wants it. The rest is dropped when the client has disconnected.
+async fn send(mut reader: Reader, mut output: Option<Output>) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     loop {
         buffer.reserve(CHUNK);
@@ -77,8 +77,10 @@ async fn send(mut reader: Reader, output: Option<Output>) -> io::Result<()> {
             return Ok(());
         }
         let chunk = buffer.split().freeze();
-        if let Some(output) = &output {
-            output.send(chunk).await?;
+        if let Some(connected) = &output
+            && connected.send(chunk).await.is_err()
+        {
+            output = None;
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::{
     action::{Connection, ConnectionAction},
@@ -53,6 +53,8 @@ pub(crate) struct RunningContainer {
     pub(crate) stdin: Mutex<Option<Stdin>>,
     /// Whether the input ends with the first client that is attached to it.
     pub(crate) stdin_once: bool,
+    /// Runs commands, which continue without their clients.
+    pub(crate) tasks: TaskTracker,
     /// Cancelled when the container has ended.
     pub(crate) ended: CancellationToken,
 }

@@ -98,6 +98,7 @@ pub(crate) async fn run_container(
         output: output.clone(),
         stdin: Mutex::new(streams.stdin),
         stdin_once: container.stdin_once == Some(true),
+        tasks: host.tasks.clone(),
         ended: CancellationToken::new(),
     };
     let _running = host.containers.add([names.namespace, names.pod, names.container], running);
