@@ -446,7 +446,7 @@ impl Call {
         let warnings = self.check_pod_security(part, Some(old), &object)?;
         self.advice.lock().extend(warnings);
         let has_empty = self.has_empty.load(Ordering::Relaxed) && part == Part::Main;
-        set_generation(resource, old, &mut object, has_empty);
+        set_generation(resource, part, old, &mut object, has_empty);
         // Detecting whether the write changes nothing is expensive, so it is done only if the content is equal.
         Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
@@ -611,16 +611,19 @@ fn keep_content(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     sent
 }
 
-/// Increments the generation if anything but metadata and status has changed. `has_empty` tells whether an empty list
-/// or map was sent.
-fn set_generation(resource: &Resource, old: &Value, object: &mut Value, has_empty: bool) {
+/// Increments the generation if an update of a part has changed anything but metadata and status. `has_empty` tells
+/// whether an empty list or map was sent.
+fn set_generation(resource: &Resource, part: Part, old: &Value, object: &mut Value, has_empty: bool) {
     if !resource.strategy.has_generation() {
         return;
     }
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
     let changed = has_empty && resource.strategy.counts_empty_as_change()
         || !same_content(old, object, |field| field != "status" || !resource.status);
-    let changed = resource.strategy.increments_generation(old, object, changed);
+    let changed = match part {
+        Part::Main => resource.strategy.increments_generation(old, object, changed),
+        _ => changed,
+    };
     let generation = generation + i64::from(changed);
     meta::set(object, "generation", (generation != 0).then(|| generation.into()));
 }

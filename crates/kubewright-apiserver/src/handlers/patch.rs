@@ -111,15 +111,19 @@ impl PatchType {
             Self::Strategic => {
                 let mut result =
                     strategic::apply(resource.schema.node(), object, patch).map_err(|error| error.to_status())?;
-                // Kubernetes knows the type of the result already.
-                for field in ["kind", "apiVersion"] {
-                    if patch.get(field).is_some_and(|value| value.is_string() || value.is_null()) {
-                        result[field] = object[field].clone();
-                    }
-                }
+                keep_type(&mut result, object, patch);
                 Ok(result)
             }
             Self::Apply => manager.apply(resource, Some(object), patch),
+        }
+    }
+}
+
+/// Ignores the kind and the version in a strategic merge patch: Kubernetes knows the type of the result already.
+pub(super) fn keep_type(result: &mut Value, object: &Value, patch: &Value) {
+    for field in ["kind", "apiVersion"] {
+        if patch.get(field).is_some_and(|value| value.is_string() || value.is_null()) {
+            result[field] = object[field].clone();
         }
     }
 }

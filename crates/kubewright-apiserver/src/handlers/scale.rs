@@ -17,7 +17,7 @@ use super::{
     edit::Edit,
     lifecycle::DecodedBody,
     part::Part,
-    patch::{Patch, PatchType},
+    patch::{Patch, PatchType, keep_type},
     present,
     query::WriteOptions,
 };
@@ -85,7 +85,10 @@ impl Scaler<'_> {
             let value = match patch.kind {
                 // A scale has no lists, so strategic merge patch and merge patch are equivalent.
                 PatchType::Strategic => {
-                    PatchType::Merge.perform(&self.call.resource, &manager, scale, &patch.decoded.value)?
+                    let sent = &patch.decoded.value;
+                    let mut merged = PatchType::Merge.perform(&self.call.resource, &manager, scale, sent)?;
+                    keep_type(&mut merged, scale, sent);
+                    merged
                 }
                 PatchType::Apply if self.call.resource.schema.custom => {
                     manager.apply_to_custom_scale(scale, &patch.decoded.value)?

@@ -5,7 +5,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Service},
 };
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
     core::params::ValidationDirective,
 };
@@ -56,6 +56,14 @@ async fn objects_are_patched_by_all_patch_types() {
     refused(api.patch("d", &params, &operations()).await, 422, "the server rejected our request");
     let labels = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     assert_eq!(api.patch("d", &params, &labels).await.unwrap().metadata.generation, Some(4), "labels are no spec");
+    let annotations = json!({"metadata": {"annotations": {"a": "b"}}});
+    let annotated = api.patch("d", &params, &Patch::Merge(&annotations)).await.unwrap();
+    assert_eq!(annotated.metadata.generation, Some(5), "annotations count, since replica sets inherit them");
+    let repeated = api.patch("d", &params, &Patch::Merge(&annotations)).await.unwrap();
+    assert_eq!(repeated.metadata.generation, Some(5));
+    let status = Patch::Merge(json!({"metadata": {"annotations": {"a": "c"}}, "status": {"replicas": 1}}));
+    let noted = api.patch_status("d", &params, &status).await.unwrap();
+    assert_eq!((noted.metadata.generation, &noted.annotations()["a"]), (Some(5), &"c".to_owned()));
 }
 
 #[tokio::test]
@@ -132,6 +140,14 @@ async fn every_kind_with_replicas_has_a_scale() {
     refused(api.replace_scale("d", &PostParams::default(), &scale).await, 409, "the object has been modified");
     let scaled = api.get("d").await.unwrap();
     assert_eq!((scaled.spec.unwrap().replicas, scaled.metadata.generation), (Some(4), Some(3)));
+    let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}});
+    let scaled = api.patch_scale("d", &PatchParams::default(), &Patch::Strategic(&other)).await.unwrap();
+    assert_eq!(scaled.spec.unwrap().replicas, Some(5), "a strategic patch need not know the type");
+    refused(
+        api.patch_scale("d", &PatchParams::default(), &Patch::Merge(&other)).await,
+        422,
+        "unknown conversion",
+    );
     let below = Patch::Merge(json!({"spec": {"replicas": -1}}));
     refused(api.patch_scale("d", &PatchParams::default(), &below).await, 422, "must be greater than or equal to 0");
 }

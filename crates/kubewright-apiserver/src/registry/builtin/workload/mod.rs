@@ -58,6 +58,11 @@ impl Strategy for DeploymentStrategy {
     fn has_own_validation(&self) -> bool {
         true
     }
+
+    /// Annotations count, too, since a Deployment's replica sets inherit them.
+    fn increments_generation(&self, old: &Value, new: &Value, changed: bool) -> bool {
+        changed || old["metadata"]["annotations"] != new["metadata"]["annotations"]
+    }
 }
 
 /// The strategy of replica sets.
