@@ -143,11 +143,7 @@ async fn every_kind_with_replicas_has_a_scale() {
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}});
     let scaled = api.patch_scale("d", &PatchParams::default(), &Patch::Strategic(&other)).await.unwrap();
     assert_eq!(scaled.spec.unwrap().replicas, Some(5), "a strategic patch need not know the type");
-    refused(
-        api.patch_scale("d", &PatchParams::default(), &Patch::Merge(&other)).await,
-        422,
-        "unknown conversion",
-    );
+    refused(api.patch_scale("d", &PatchParams::default(), &Patch::Merge(&other)).await, 422, "unknown conversion");
     let below = Patch::Merge(json!({"spec": {"replicas": -1}}));
     refused(api.patch_scale("d", &PatchParams::default(), &below).await, 422, "must be greater than or equal to 0");
 }

@@ -151,9 +151,25 @@ fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
     }
     let status = status::status(deployment, &roles, &event, now, plan);
     let status = Step::status(&DEPLOYMENT, deployment, status);
-    // A plan ends with its first step that fails, and so a failure is reported before the next attempt.
-    let at = if matches!(event, status::Event::Failed(_)) { 0 } else { plan.steps.len() };
-    plan.steps.splice(at..at, status);
+    if matches!(event, status::Event::Failed(_)) {
+        // A plan ends with its first step that fails, and so a failure is reported before the next attempt.
+        plan.steps.splice(0..0, status);
+    } else {
+        let note = plan.steps.extract_if(.., |step| matches!(step, Step::Merge(_, "/status", _))).next();
+        plan.steps.extend(with_status(note, status));
+    }
+}
+
+/// Writes the note of a revision together with the status, as Kubernetes does: a client that waits for the revision
+/// would see the condition of the one before.
+fn with_status(note: Option<Step>, status: Option<Step>) -> Option<Step> {
+    match (note, status) {
+        (Some(Step::Merge(path, part, mut note)), Some(Step::Merge(_, _, status))) => {
+            note["status"] = status["status"].clone();
+            Some(Step::Merge(path, part, note))
+        }
+        (note, status) => note.or(status),
+    }
 }
 
 /// Moves pods from the old replica sets to the new one.

@@ -158,11 +158,10 @@ fn a_failure_to_create_a_replica_set_is_reported_before_the_next_attempt() {
 fn the_revision_of_a_deployment_is_written_with_its_status() {
     let object = deployment(1, json!(1), json!(0));
     let plan = plan(&object, &[], false);
-    let annotated = plan.steps.iter().find_map(|step| match step {
-        Step::Merge(_, through, patch) if patch["metadata"].get("annotations").is_some() => Some(*through),
-        _ => None,
-    });
-    assert_eq!(annotated, Some("/status"));
+    let [_, Step::Merge(_, "/status", patch)] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!(patch["metadata"]["annotations"], json!({"deployment.kubernetes.io/revision": "1"}));
+    let conditions = patch["status"]["conditions"].as_array().expect("conditions");
+    assert!(conditions.iter().any(|one| one["reason"] == "NewReplicaSetCreated"), "{conditions:?}");
 }
 
 #[test]
