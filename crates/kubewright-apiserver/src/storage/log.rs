@@ -38,7 +38,8 @@ pub(crate) struct Limits {
     pub(crate) events: usize,
     /// The maximum number of events of a [`Log`], that of kube-apiserver's watch cache.
     pub(crate) recent_events: usize,
-    /// The maximum number of events of a [`Log`] after a compaction, without those that lists need.
+    /// The maximum number of events of a [`Log`] after a compaction, without those that lists need: as many as
+    /// kube-apiserver's watch cache has for a resource that changes rarely.
     pub(crate) old_events: usize,
     /// The maximum estimated memory of a [`Log`] in bytes.
     pub(crate) bytes: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, recent_events: 100 << 10, old_events: 1000, bytes: 20 << 20, parsed: 6 << 20 }
+        Self { events: 10_000, recent_events: 100 << 10, old_events: 100, bytes: 20 << 20, parsed: 6 << 20 }
     }
 }
 
