@@ -231,16 +231,20 @@ impl Store {
     }
 
     /// Gives up the revisions before `oldest`, the oldest one that lists read. Of the changes before it, only the
-    /// latest are kept, for watches.
+    /// latest are kept, for watches, and no parsed values, which are those of objects that nothing has changed since.
     pub(crate) fn compact(&self, oldest: u64) {
         let mut state = self.state.write();
         state.needed = oldest;
-        let State { log, collections, .. } = &mut *state;
-        let logs = collections.values_mut().map(|collection| &mut collection.log).chain([log]);
-        let dropped: Vec<_> = logs.map(|log| log.compact(oldest)).collect();
+        let mut events = vec![state.log.compact(oldest)];
+        let mut outdated = Vec::new();
+        for collection in state.collections.values_mut() {
+            events.push(collection.log.compact(oldest));
+            outdated.append(&mut collection.parsed.compact(oldest));
+        }
         // Objects are dropped outside of the lock.
         drop(state);
-        drop(dropped);
+        drop(events);
+        drop_values(outdated);
     }
 
     /// Forgets all changes up to now, so that older revisions can't be read.
@@ -355,7 +359,7 @@ impl Store {
     fn announce(&self, written: Written) {
         written.changed.send_replace(written.object.revision());
         self.changed.send_replace(written.object.revision());
-        written.drop_values();
+        drop_values(written.outdated);
     }
 
     /// Changes one object. `decide` gets its current state, and is called again if that changes before the commit.
@@ -486,14 +490,12 @@ struct Written {
     _dropped: [Vec<Arc<Event>>; 2],
 }
 
-impl Written {
-    /// Drops the values of objects that are no longer among the latest.
-    fn drop_values(self) {
-        for object in self.outdated {
-            // A version that nothing else refers to is dropped as a whole.
-            if Arc::strong_count(&object) > 1 {
-                object.drop_value();
-            }
+/// Drops the values of objects that are no longer among the latest.
+fn drop_values(outdated: Vec<Arc<Stored>>) {
+    for object in outdated {
+        // A version that nothing else refers to is dropped as a whole.
+        if Arc::strong_count(&object) > 1 {
+            object.drop_value();
         }
     }
 }
@@ -583,7 +585,7 @@ impl Restore for Restoring<'_> {
             (true, None) => return Err("the removal of an object that exists".to_owned()),
         };
         let object = restored(change, written)?;
-        self.state.commit(&storage, &key, before, object, self.limits).drop_values();
+        drop_values(self.state.commit(&storage, &key, before, object, self.limits).outdated);
         Ok(())
     }
 

@@ -27,8 +27,17 @@ impl Parsed {
     pub(crate) fn push(&mut self, version: Arc<Stored>) -> Vec<Arc<Stored>> {
         self.bytes += version.value_memory();
         self.versions.push_back(version);
+        self.pop_while(|parsed, _| parsed.bytes > parsed.limit && parsed.versions.len() > 1)
+    }
+
+    /// Removes the versions up to a revision, and returns them.
+    pub(crate) fn compact(&mut self, oldest: u64) -> Vec<Arc<Stored>> {
+        self.pop_while(|_, first| first.revision() <= oldest)
+    }
+
+    fn pop_while(&mut self, is_outdated: impl Fn(&Self, &Stored) -> bool) -> Vec<Arc<Stored>> {
         let mut outdated = Vec::new();
-        while self.bytes > self.limit && self.versions.len() > 1 {
+        while self.versions.front().is_some_and(|first| is_outdated(self, first)) {
             let Some(version) = self.versions.pop_front() else { break };
             self.bytes -= version.value_memory();
             outdated.push(version);
@@ -59,5 +68,8 @@ mod tests {
         let large = json!({"metadata": {}, "data": vec!["x"; 1000]});
         assert_eq!(parsed.push(Arc::new(Stored::new(ChangeKind::Added, 5, large))).len(), 3);
         assert_eq!(outdated(&mut parsed, 6), [5], "the latest one remains, however large it is");
+        parsed.push(version(7));
+        assert_eq!(parsed.compact(6).len(), 1);
+        assert_eq!((parsed.versions.len(), parsed.bytes), (1, version(7).value_memory()));
     }
 }
