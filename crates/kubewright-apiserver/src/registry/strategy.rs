@@ -210,7 +210,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether an update of the object itself increments the generation, given whether it changes anything but metadata and status.
+    /// Returns whether an update of the object itself increments the generation, given whether it changes anything but
+    /// metadata and status.
     fn increments_generation(&self, _old: &Value, _new: &Value, changed: bool) -> bool {
         changed
     }
