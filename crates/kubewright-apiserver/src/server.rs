@@ -133,10 +133,9 @@ impl ApiServerBuilder {
     }
 
     /// Sets the number of changes of each resource that are kept for watches and consistent paging. By default, these
-    /// are 10,000, up to 102,400 of the last five minutes, and 100 of those that are older than ten, in at most some
-    /// 20 MB.
+    /// are 10,000, and up to 102,400 of the last five minutes, in at most some 20 MB.
     pub fn history(mut self, changes: usize) -> Self {
-        (self.limits.events, self.limits.recent_events, self.limits.old_events) = (changes, changes, changes);
+        (self.limits.events, self.limits.recent_events) = (changes, changes);
         self
     }
 

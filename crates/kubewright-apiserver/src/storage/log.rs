@@ -38,9 +38,6 @@ pub(crate) struct Limits {
     pub(crate) events: usize,
     /// The maximum number of events of a [`Log`], that of kube-apiserver's watch cache.
     pub(crate) recent_events: usize,
-    /// The maximum number of events of a [`Log`] after a compaction, without those that lists need: as many as
-    /// kube-apiserver's watch cache has for a resource that changes rarely.
-    pub(crate) old_events: usize,
     /// The maximum estimated memory of a [`Log`] in bytes.
     pub(crate) bytes: usize,
     /// The maximum estimated memory of the parsed values of a resource in bytes.
@@ -49,7 +46,7 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, recent_events: 100 << 10, old_events: 100, bytes: 20 << 20, parsed: 6 << 20 }
+        Self { events: 10_000, recent_events: 100 << 10, bytes: 20 << 20, parsed: 6 << 20 }
     }
 }
 
@@ -81,23 +78,23 @@ impl Log {
     pub(crate) fn push(&mut self, event: Arc<Event>, needed: u64) -> Vec<Arc<Event>> {
         self.bytes += event.memory();
         self.events.push_back(event);
-        self.shrink(needed, self.limits.events)
+        self.shrink(needed)
     }
 
     /// Shortens the log after the history before `needed` was given up, so that a burst of changes doesn't take memory
     /// for as long as no others follow. Returns the dropped events.
     pub(crate) fn compact(&mut self, needed: u64) -> Vec<Arc<Event>> {
-        let dropped = self.shrink(needed, self.limits.old_events);
+        let dropped = self.shrink(needed);
         if !dropped.is_empty() {
             self.events.shrink_to_fit();
         }
         dropped
     }
 
-    /// Drops the first events that are beyond the limits. `old_events` is that of events which lists don't need.
-    fn shrink(&mut self, needed: u64, old_events: usize) -> Vec<Arc<Event>> {
+    /// Drops the first events that are beyond the limits.
+    fn shrink(&mut self, needed: u64) -> Vec<Arc<Event>> {
         let mut dropped = Vec::new();
-        while self.is_excessive(needed, old_events) {
+        while self.is_excessive(needed) {
             let Some(event) = self.events.pop_front() else { break };
             self.bytes -= event.memory();
             self.floor = event.object.revision();
@@ -107,10 +104,10 @@ impl Log {
     }
 
     /// Returns whether the first event is beyond the limits.
-    fn is_excessive(&self, needed: u64, old_events: usize) -> bool {
-        let Limits { recent_events, bytes, .. } = self.limits;
+    fn is_excessive(&self, needed: u64) -> bool {
+        let Limits { events, recent_events, bytes, .. } = self.limits;
         let is_needed = self.events.front().is_some_and(|first| first.object.revision() > needed);
-        let most = if is_needed { recent_events } else { old_events };
+        let most = if is_needed { recent_events } else { events };
         self.events.len() > most || (self.bytes > bytes && self.events.len() > 1)
     }
 

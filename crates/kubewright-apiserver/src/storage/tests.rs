@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { events: 4, recent_events: 4, old_events: 4, bytes: usize::MAX, parsed: 2_000 };
+const LIMITS: Limits = Limits { events: 4, recent_events: 4, bytes: usize::MAX, parsed: 2_000 };
 
 fn put(store: &Store, name: &str, value: Value) -> u64 {
     let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
@@ -69,7 +69,7 @@ fn changes_that_lists_need_are_kept_longer() {
 
 #[test]
 fn old_changes_are_given_up_although_no_others_follow() {
-    let store = Store::new(Limits { events: 100, recent_events: 100, old_events: 2, ..LIMITS });
+    let store = Store::new(Limits { events: 2, recent_events: 100, bytes: usize::MAX, ..LIMITS });
     for number in 0..10 {
         put(&store, "a", json!(number));
     }
