@@ -230,8 +230,8 @@ impl Store {
         self.state.read().revision
     }
 
-    /// Gives up the revisions before `oldest`, the oldest one that lists read. Of the changes before it, only the
-    /// latest are kept, for watches, and no parsed values, which are those of objects that nothing has changed since.
+    /// Gives up the revisions before `oldest`, the oldest one that lists read. The latest changes before it are kept
+    /// for watches. Objects that haven't changed since are kept as text only.
     pub(crate) fn compact(&self, oldest: u64) {
         let mut state = self.state.write();
         state.needed = oldest;

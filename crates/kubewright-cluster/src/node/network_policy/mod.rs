@@ -325,7 +325,7 @@ impl NetworkPolicies {
         }
         let isolations = state.isolations();
         let Some(own) = pod else {
-            return Some(nftables::of_services(self.node, &guards(&state.services, &isolations)));
+            return Some(nftables::of_services(self.node, &restricted(&state.services, &isolations)));
         };
         let PodIsolation { ingress, egress } = isolations.get(&own)?;
         let mut reached = Vec::new();
@@ -371,11 +371,11 @@ impl State {
 }
 
 /// Returns the addresses of Services whose endpoints are all isolated, with those who may connect to one of them.
-fn guards(
+fn restricted(
     services: &BTreeMap<Key, Routes>,
     isolations: &Isolations,
 ) -> BTreeMap<(Transport, SocketAddr), Vec<Allowed>> {
-    let mut guards = BTreeMap::new();
+    let mut restricted = BTreeMap::new();
     for ((protocol, service), route) in services.values().flatten() {
         let transport = Transport::from(*protocol);
         let rules = route.endpoints.iter().map(|endpoint| {
@@ -386,10 +386,10 @@ fn guards(
         });
         // An endpoint without isolation is open for all.
         if let Some(rules) = rules.collect::<Option<Vec<_>>>().filter(|rules| !rules.is_empty()) {
-            guards.insert((transport, *service), rules.into_iter().flatten().collect());
+            restricted.insert((transport, *service), rules.into_iter().flatten().collect());
         }
     }
-    guards
+    restricted
 }
 
 /// Replaces or removes an object. Returns whether that makes a difference: if there was one, as `differs` says.

@@ -60,8 +60,8 @@ pub(super) fn of_pod(
     table(&chains)
 }
 
-/// Returns the commands that replace the rules of the namespace for Services, whose addresses only these sources reach.
-/// The ports of the rules are those of the endpoints, and are the right ones.
+/// Returns the commands that replace the rules of the namespace for Services. Each of these addresses is open for the
+/// peers of its rules only. The ports of the rules are those of endpoints, and aren't compared.
 pub(super) fn of_services(node: Ipv4Addr, services: &BTreeMap<(Transport, SocketAddr), Vec<Allowed>>) -> String {
     let mut chains = String::new();
     if !services.is_empty() {
