@@ -1,9 +1,9 @@
-//! The variables of the expressions of webhooks, admission policies and authorizers.
+//! The variables of the expressions of webhooks, admission policies, authorizers and authenticators.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    check::{ACCESS_REVIEW, Environment, Expected, Fields, NAMESPACE, REQUEST, Type},
+    check::{ACCESS_REVIEW, Environment, Expected, Fields, NAMESPACE, REQUEST, Type, USER},
     message::JSON_PATCH,
     program::{self, Typed},
 };
@@ -12,7 +12,7 @@ use super::{
 const AUTHORIZER: &str = "authorizer";
 const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 
-/// The variables of the expressions of webhooks, admission policies and authorizers, with their types.
+/// The variables of the expressions of webhooks, admission policies, authorizers and authenticators, with their types.
 ///
 /// Objects and parameters can be of any kind. Their fields are checked only after
 /// [`declare_object`](crate::schema::rules::declare_object) and
@@ -41,6 +41,17 @@ impl PolicyDeclarations {
     pub fn of_authorizer() -> Self {
         let environment = Environment::default().with("request", ACCESS_REVIEW.clone());
         Self { environment, variables: None }
+    }
+
+    /// Returns the variable of the mappings of an authenticator: `claims`, those of a token.
+    pub fn of_claims() -> Self {
+        let environment = Environment::default().with("claims", Type::map(Type::String, Type::Dyn));
+        Self { environment, variables: None }
+    }
+
+    /// Returns the variable of the rules of an authenticator: `user`, a UserInfo.
+    pub fn of_user() -> Self {
+        Self { environment: Environment::default().with("user", USER.clone()), variables: None }
     }
 
     /// Returns the variables of the match conditions of a policy, which may have parameters. Composed variables are

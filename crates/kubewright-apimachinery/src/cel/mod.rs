@@ -9,6 +9,7 @@
 mod address;
 mod arithmetic;
 mod associative;
+mod authentication;
 mod authorizer;
 mod check;
 mod conversion;
@@ -21,6 +22,7 @@ mod expression;
 mod failure;
 mod format;
 mod function;
+mod identifier;
 mod kind;
 mod library;
 mod list;
@@ -48,11 +50,13 @@ pub(crate) use self::{
     check::{Environment, Fields, Type},
     cost::{Budget, Pace},
     estimate::SizeLimits,
+    identifier::{escape, is_alias},
     library::convert,
     program::{Checked, Error, LazyProgram, Program, Typed, check_rule, type_of},
     time::{duration, timestamp},
 };
 pub use self::{
+    authentication::selects,
     authorizer::{AccessCheck, AccessDecision, Authorize},
     check::Expected,
     declarations::{PolicyDeclarations, Refusal},

@@ -7,6 +7,7 @@ use kube_cel::cel;
 use serde_json::Value;
 
 use super::{
+    authentication,
     authorizer::{AccessCheck, Authorize, AuthorizerValue},
     cost::{Budget, Meter, Pace},
     failure::{Evaluated, Failure},
@@ -72,6 +73,12 @@ impl PolicyInput {
         Self(value.map_or(cel::Value::Null, value::from_json))
     }
 
+    /// Converts the claims of a token, or a user. As in Kubernetes, all numbers are doubles, and a name that isn't an
+    /// identifier is also there in its escaped form.
+    pub fn claims(claims: &Value) -> Self {
+        Self(authentication::to_cel(claims))
+    }
+
     /// Returns the value of `authorizer`, for a request of this resource.
     pub fn authorizer(authorize: Arc<dyn Authorize>, request: AccessCheck) -> Self {
         Self(AuthorizerValue::variable(authorize, request))
@@ -91,6 +98,21 @@ impl PolicyOutput {
     /// Returns the value of a string.
     pub fn as_str(&self) -> Option<&str> {
         if let cel::Value::String(text) = &self.0 { Some(text) } else { None }
+    }
+
+    /// Returns the texts of a string, of a list of strings, or of null, without empty ones.
+    pub fn to_texts(&self) -> Option<Vec<String>> {
+        let text = |value: &cel::Value| match value {
+            cel::Value::String(text) => Some(text.to_string()),
+            _ => None,
+        };
+        let mut texts = match &self.0 {
+            cel::Value::Null => Vec::new(),
+            cel::Value::List(items) => items.iter().map(text).collect::<Option<Vec<_>>>()?,
+            other => vec![text(other)?],
+        };
+        texts.retain(|text| !text.is_empty());
+        Some(texts)
     }
 
     /// Returns whether the value is null.

@@ -71,7 +71,7 @@ pub(crate) fn check_rule(text: &str, environment: &Environment, limits: &SizeLim
 }
 
 /// Parses an expression, and does something with its tree.
-fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
+pub(super) fn with_tree<R: Send>(text: &str, act: impl Fn(IdedExpr) -> Result<R, String> + Sync) -> Result<R, String> {
     let parse = || {
         // The parser is third-party code and the text is untrusted, so a panic is caught.
         let text = macros::without_parsers_own(text);

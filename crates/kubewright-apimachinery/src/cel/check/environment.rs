@@ -116,6 +116,20 @@ pub(in crate::cel) static NAMESPACE: LazyLock<Type> = LazyLock::new(|| {
     object("kubernetes.Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
 });
 
+/// The type of `user`, and of the user of a request.
+pub(in crate::cel) static USER: LazyLock<Type> = LazyLock::new(|| {
+    let texts = Type::list(Type::String);
+    object(
+        "kubernetes.UserInfo",
+        &[
+            ("username", Type::String),
+            ("uid", Type::String),
+            ("groups", texts.clone()),
+            ("extra", Type::map(Type::String, texts)),
+        ],
+    )
+});
+
 /// The type of `request`.
 pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
     let text = Type::String;
@@ -124,16 +138,6 @@ pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
     };
     let kind = triple("kubernetes.GroupVersionKind", "kind");
     let resource = triple("kubernetes.GroupVersionResource", "resource");
-    let texts = Type::list(text.clone());
-    let user = object(
-        "kubernetes.UserInfo",
-        &[
-            ("username", text.clone()),
-            ("uid", text.clone()),
-            ("groups", texts.clone()),
-            ("extra", Type::map(text.clone(), texts)),
-        ],
-    );
     object(
         "kubernetes.AdmissionRequest",
         &[
@@ -146,7 +150,7 @@ pub(in crate::cel) static REQUEST: LazyLock<Type> = LazyLock::new(|| {
             ("name", text.clone()),
             ("namespace", text.clone()),
             ("operation", text.clone()),
-            ("userInfo", user),
+            ("userInfo", USER.clone()),
             ("dryRun", Type::Bool),
             ("options", Type::Dyn),
         ],

@@ -24,7 +24,7 @@ pub(crate) use self::{
     types::{Fields, Type},
 };
 pub(in crate::cel) use self::{
-    environment::{ACCESS_REVIEW, NAMESPACE, REQUEST},
+    environment::{ACCESS_REVIEW, NAMESPACE, REQUEST, USER},
     overloads::resolve,
 };
 use self::{overloads::NoOverload, types::Bindings};

@@ -3,9 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::value::{escape, is_alias};
 use crate::{
-    cel::{Fields, PolicyDeclarations, Type},
+    cel::{Fields, PolicyDeclarations, Type, escape, is_alias},
     schema::{Additional, Kind, Node},
 };
 

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::value::escape;
 use crate::{
-    cel::SizeLimits,
+    cel::{SizeLimits, escape},
     schema::{Additional, Kind, Schema},
 };
 
