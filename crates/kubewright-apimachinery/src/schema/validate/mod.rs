@@ -15,12 +15,34 @@ use crate::{field_path::FieldPath, go_json::MAX_EXACT, status::Cause};
 
 /// Returns the violations of the schema, in the field order of `value`. In Kubernetes, their order is that of a Go map.
 ///
-/// If `value` replaces `old`, violations in unchanged values are accepted ("ratcheting"). Values are compared with the
-/// same field, or with the element that has the same keys in a list of type map.
+/// If `value` replaces `old`, violations in unchanged values are accepted ("ratcheting"), except in the version and the
+/// kind. Values are compared with the same field, or with the element that has the same keys in a list of type map,
+/// whose order doesn't count. Duplicates in lists are accepted if the old value has any, wherever they are.
 pub fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let causes = Validator::run(node, value, None);
     // Nearly all values are valid, so the old value is compared only if the new one is invalid.
     if causes.is_empty() || old.is_none() { causes } else { Validator::run(node, value, old) }
+}
+
+/// Returns whether two values are the same but for the order of lists of type map.
+fn is_same(node: Node<'_>, old: &Value, value: &Value) -> bool {
+    match (old, value) {
+        _ if old == value => true,
+        (Value::Object(before), Value::Object(after)) => {
+            before.len() == after.len()
+                && after.iter().all(|(name, value)| {
+                    let old = before.get(name);
+                    old.is_some_and(|old| node.field(name).map_or(old == value, |inner| is_same(inner, old, value)))
+                })
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            let Some(mut counterparts) = OldItems::of(&node.schema().list, Some(old)) else { return false };
+            after.iter().enumerate().all(|(index, item)| {
+                counterparts.counterpart(index, item).is_some_and(|(_, old)| is_same(node.items(), old, item))
+            })
+        }
+        _ => false,
+    }
 }
 
 /// The field of causes that kube-apiserver doesn't attribute to a field. Their message names it.
@@ -31,11 +53,20 @@ struct Validator {
     causes: Vec<Cause>,
     /// The number of checks that applied, by which failed alternatives are compared.
     checks: usize,
+    /// The number of violations of lists of types set and map.
+    duplicates: usize,
+    /// Whether such violations are accepted.
+    ignores_duplicates: bool,
 }
 
 impl Validator {
     fn run(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
-        let mut validator = Self::default();
+        let has_duplicates = |old: &Value| {
+            let mut validator = Self::default();
+            validator.visit(node, old, None, &FieldPath::Root);
+            validator.duplicates > 0
+        };
+        let mut validator = Self { ignores_duplicates: old.is_some_and(has_duplicates), ..Self::default() };
         validator.visit(node, value, old, &FieldPath::Root);
         validator.causes
     }
@@ -46,7 +77,7 @@ impl Validator {
         }
         let before = self.causes.len();
         self.check(node, value, old, path);
-        if self.causes.len() > before && old == Some(value) {
+        if self.causes.len() > before && old.is_some_and(|old| is_same(node, old, value)) {
             self.causes.truncate(before);
         }
     }
@@ -78,7 +109,11 @@ impl Validator {
         let closed = schema.additional == Additional::Allowed(false);
         for (name, value) in fields {
             match node.field(name) {
-                Some(inner) => self.visit(inner, value, old.and_then(|old| old.get(name)), &path.field(name)),
+                Some(inner) => {
+                    let is_of_type = matches!(path, FieldPath::Root) && matches!(&**name, "apiVersion" | "kind");
+                    let old = old.filter(|_| !is_of_type).and_then(|old| old.get(name));
+                    self.visit(inner, value, old, &path.field(name));
+                }
                 None if closed => {
                     let why = format!("{path}.{name} in body is a forbidden property");
                     self.causes.push(Cause::invalid(path.to_string(), &name.as_str().into(), &why));
@@ -104,7 +139,12 @@ impl Validator {
                 self.visit(inner, item, old.map(|(_, item)| item), &path.item(index));
             }
         }
+        let before = self.causes.len();
         list::check_unique(schema, items, path, &mut self.causes);
+        self.duplicates += self.causes.len() - before;
+        if self.ignores_duplicates {
+            self.causes.truncate(before);
+        }
     }
 
     fn check_logic(&mut self, node: Node<'_>, value: &Value, path: &FieldPath<'_>) {

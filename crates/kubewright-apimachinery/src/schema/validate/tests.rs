@@ -290,3 +290,24 @@ fn ratcheting() {
     update(json!({"a": 1, "list": [{"k": "y", "v": 1, "w": 2}, {"k": "x", "v": 1}]}), &[]);
     update(json!({"a": 1, "list": [{"k": "x", "v": 1, "new": 1}]}), &["list[0].w: Required value"]);
 }
+
+/// As recorded on Kubernetes 1.36.3.
+#[test]
+fn ratcheting_of_lists_and_types() {
+    let items = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+    let list = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"],
+        "items": items, "maxItems": 2});
+    let schema = json!({"type": "object", "properties": {"m": list, "s": {"type": "array",
+        "x-kubernetes-list-type": "set", "items": {"type": "string"}}, "kind": {"type": "string", "pattern": "^other$"}}});
+    let update = |old: Value, value: Value, expect: &[&str]| check_update(schema.clone(), Some(old), value, expect);
+    let item = |a: i64| json!({"a": a});
+    let three = json!({"m": [item(1), item(2), item(3)]});
+    update(three.clone(), json!({"m": [item(3), item(2), item(1)]}), &[]);
+    let too_many = "m: Too many: 4: must have at most 2 items";
+    update(three, json!({"m": [item(1), item(2), item(3), item(4)]}), &[too_many]);
+    let twice = json!({"m": [item(1), {"a": 1, "b": 2}]});
+    update(twice.clone(), json!({"m": [item(1), {"a": 1, "b": 3}], "s": ["x", "x"]}), &[]);
+    update(json!({"m": [item(1)]}), twice, &[r#"m[1]: Duplicate value: {"a":1}"#]);
+    let kind = r#"kind: Invalid value: "Thing": kind in body should match '^other$'"#;
+    update(json!({"kind": "Thing"}), json!({"kind": "Thing", "s": ["x"]}), &[kind]);
+}
