@@ -100,6 +100,11 @@ impl Cause {
         )
     }
 
+    /// Creates a cause `Too many: <found>: must have at most <most> items`.
+    pub fn too_many(field: impl Into<String>, found: usize, most: usize) -> Self {
+        Self::new("FieldValueTooMany", field, format!("Too many: {found}: must have at most {most} items"))
+    }
+
     /// Creates a cause `Duplicate value: <value>`.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
@@ -117,6 +122,19 @@ fn shown(value: &Value) -> String {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.field.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.field, self.message) }
+    }
+}
+
+/// Returns the message about these errors, each of them once: the only one, or a list in brackets. `None` if there are
+/// none. Kubernetes' library for Go has this form as `Aggregate`.
+pub fn aggregate(errors: &[impl fmt::Display]) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    texts.retain(|text| seen.insert(text.clone()));
+    match texts.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
     }
 }
 
@@ -184,15 +202,7 @@ impl Status {
 
     /// 422: the object is invalid, for the given causes.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
-        // The message contains each cause once.
-        let mut seen = BTreeSet::new();
-        let mut texts: Vec<_> = causes.iter().map(ToString::to_string).collect();
-        texts.retain(|text| seen.insert(text.clone()));
-        let list = match texts.as_slice() {
-            [] => String::new(),
-            [one] => format!(": {one}"),
-            many => format!(": [{}]", many.join(", ")),
-        };
+        let list = aggregate(&causes).map(|list| format!(": {list}")).unwrap_or_default();
         let message = format!("{} {name:?} is invalid{list}", qualified(kind, group));
         let mut status = Self::about(422, "Invalid", group, kind, name, message);
         if let Some(details) = &mut status.details {
