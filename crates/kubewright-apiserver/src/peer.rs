@@ -1,15 +1,16 @@
 //! Verification of the other side of TLS connections.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use kubewright_apimachinery::certificate::Certificate;
+use kubewright_apimachinery::{certificate::Certificate, clock::SharedClock};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerMisbehaved,
     SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{WebPkiSupportedAlgorithms, ring, verify_tls13_signature_with_raw_key},
-    pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime},
+    pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime, pem::PemObject},
     server::danger::{ClientCertVerified, ClientCertVerifier},
+    time_provider::TimeProvider,
 };
 
 use crate::certificate_verifier::CertificateVerifier;
@@ -89,6 +90,49 @@ pub fn unverified_client_config() -> Result<Arc<ClientConfig>, Error> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+/// Returns a configuration for clients that verify servers as kube-apiserver does, by the rules of Go. Servers are
+/// trusted by the certificates of a bundle in PEM, or by those of the system. The clock determines whether they are
+/// valid.
+///
+/// # Errors
+/// If the bundle has no certificate, or if the TLS library rejects its own defaults.
+pub fn verified_client_config(bundle: Option<&[u8]>, clock: &SharedClock) -> Result<ClientConfig, String> {
+    let trusted = match bundle {
+        Some(bundle) => CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect(),
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let provider = ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let servers = CertificateVerifier::new(trusted, algorithms);
+    if servers.is_empty() && bundle.is_some() {
+        return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
+    }
+    let config = ClientConfig::builder_with_details(Arc::new(provider), Arc::new(ServerTime(clock.clone())))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(PeerVerifier::servers(servers, algorithms)))
+        .with_no_client_auth();
+    Ok(config)
+}
+
+/// The server's clock, which determines the validity of certificates.
+#[derive(Debug)]
+pub(crate) struct ServerTime(SharedClock);
+
+impl ServerTime {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        Self(clock)
+    }
+}
+
+impl TimeProvider for ServerTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
 }
 
 impl ServerCertVerifier for PeerVerifier {

@@ -25,7 +25,7 @@ use crate::{
     admission::Admission,
     aggregation::Aggregation,
     audit::AuditLog,
-    auth::{Authenticator, Authorization, Issuer, TokenReviewer, UserInfo},
+    auth::{Anonymous, Authenticator, Authorization, Issuer, TokenReviewer, UserInfo},
     authorizer::{AlwaysAllow, AlwaysDeny, AuthorizationMode, Reviewed, Step},
     body::BoxError,
     certificate_authority::CertificateAuthority,
@@ -41,7 +41,9 @@ use crate::{
     plugins::{AdmissionPlugin, Plugins},
     registry::{
         Registry, Resource,
-        builtin::{self, BootstrapObject, ServiceRange, resource_metrics::ResourceMetrics},
+        builtin::{
+            self, BootstrapObject, ServiceRange, pod_security::PodSecurityConfig, resource_metrics::ResourceMetrics,
+        },
     },
     response::Response,
     state::State,
@@ -76,12 +78,13 @@ pub struct ApiServerBuilder {
     issuer: Issuer,
     durability: Durability,
     service_account_admission: bool,
-    refuses_anonymous: bool,
+    anonymous: Anonymous,
     authorization_modes: Option<Vec<AuthorizationMode>>,
     static_tokens: Vec<(String, UserInfo)>,
-    token_reviewer: Option<Arc<dyn TokenReviewer>>,
+    token_reviewers: Vec<Arc<dyn TokenReviewer>>,
     node_restriction: bool,
     plugins: Plugins,
+    pod_security: PodSecurityConfig,
     audit_log: Option<Arc<AuditLog>>,
     service_range: ServiceRange,
     certificate_authority: CertificateAuthority,
@@ -230,7 +233,15 @@ impl ApiServerBuilder {
     /// Sets whether requests without credentials are those of the user `system:anonymous`, as `--anonymous-auth`; they
     /// are refused with 401 otherwise. Defaults to true.
     pub fn anonymous_auth(mut self, enabled: bool) -> Self {
-        self.refuses_anonymous = !enabled;
+        self.anonymous = if enabled { Anonymous::Everywhere } else { Anonymous::Nowhere };
+        self
+    }
+
+    /// Sets the paths for which requests without credentials are those of the user `system:anonymous`, as the
+    /// conditions of `anonymous` in an `AuthenticationConfiguration`. They are compared as a whole. Other requests
+    /// without credentials are refused with 401.
+    pub fn anonymous_paths(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.anonymous = Anonymous::Paths(paths.into_iter().map(Into::into).collect());
         self
     }
 
@@ -248,10 +259,11 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Asks another program about bearer tokens that the server doesn't know, as
-    /// `--authentication-token-webhook-config-file`. Defaults to none.
+    /// Adds a reviewer of bearer tokens that the server doesn't know, as `--authentication-config` and
+    /// `--authentication-token-webhook-config-file`. Reviewers are asked in their order until one knows the token.
+    /// Defaults to none.
     pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
-        self.token_reviewer = Some(reviewer);
+        self.token_reviewers.push(reviewer);
         self
     }
 
@@ -265,6 +277,13 @@ impl ApiServerBuilder {
     /// Turns an admission plugin off.
     pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
         self.plugins.turn_off(plugin);
+        self
+    }
+
+    /// Configures the admission plugin `PodSecurity`: the levels of namespaces without labels, and exemptions. By
+    /// default, such namespaces are privileged.
+    pub fn pod_security(mut self, config: PodSecurityConfig) -> Self {
+        self.pod_security = config;
         self
     }
 
@@ -376,6 +395,10 @@ impl ApiServerBuilder {
         }
         let modes = self.authorization_modes.unwrap_or_else(|| vec![AuthorizationMode::Rbac]);
         let always_allows = modes.iter().any(|mode| matches!(mode, AuthorizationMode::AlwaysAllow));
+        let anonymous = match self.anonymous {
+            Anonymous::Everywhere if always_allows => Anonymous::Nowhere,
+            anonymous => anonymous,
+        };
         let steps = modes.into_iter().map(|mode| authorization_step(mode, &indexes, &store));
         indexes.authorizer.set_steps(steps.collect());
         let node_restriction = self
@@ -401,8 +424,8 @@ impl ApiServerBuilder {
             Aggregation { services: indexes.api_services, front_proxy: Arc::default(), client: webhook_client.clone() };
         let certificate_authority = Arc::new(self.certificate_authority);
         let authenticator = Authenticator::new(self.issuer, store.clone(), clock.clone())
-            .allow_anonymous(!self.refuses_anonymous && !always_allows)
-            .ask(self.token_reviewer);
+            .allow_anonymous(anonymous)
+            .ask(self.token_reviewers);
         for (token, user) in self.static_tokens {
             authenticator.add_token(&token, user.authenticated());
         }
@@ -416,6 +439,7 @@ impl ApiServerBuilder {
             certificate_authority,
             node_restriction,
             plugins: indexes.plugins,
+            pod_security: self.pod_security,
             admission,
             audit_log: self.audit_log,
             webhook_client,

@@ -22,7 +22,7 @@ use crate::{
     proxy::ProxyResolver,
     registry::{
         Registry,
-        builtin::{NodeRestriction, ServiceRange},
+        builtin::{NodeRestriction, ServiceRange, pod_security::PodSecurityConfig},
     },
     storage::Store,
     tls::ClientCredentials,
@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) node_restriction: Option<NodeRestriction>,
     /// The admission plugins that are on.
     pub(crate) plugins: Arc<Plugins>,
+    /// The levels of namespaces without labels, and exemptions.
+    pub(crate) pod_security: PodSecurityConfig,
     /// The admission webhooks and policies.
     pub(crate) admission: Arc<Admission>,
     /// The API servers of other versions.

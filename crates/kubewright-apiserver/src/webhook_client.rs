@@ -21,18 +21,12 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
-use rustls::{
-    CertificateError, ClientConfig,
-    crypto::ring,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    time_provider::TimeProvider,
-};
+use rustls::CertificateError;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::{
-    certificate_verifier::CertificateVerifier,
-    peer::PeerVerifier,
+    peer::verified_client_config,
     storage::Store,
     webhook_transport::{ServerTrust, WebhookTransport},
 };
@@ -190,24 +184,8 @@ impl Endpoint {
     }
 
     fn connect(&self, webhooks: &WebhookClient) -> Result<Client, String> {
-        let trusted = match &self.authority {
-            Some(bundle) => CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect(),
-            // Like other clients, trusts the system's certificate authorities.
-            None => rustls_native_certs::load_native_certs().certs,
-        };
-        let provider = ring::default_provider();
-        let algorithms = provider.signature_verification_algorithms;
-        let servers = CertificateVerifier::new(trusted, algorithms);
-        if servers.is_empty() && self.authority.is_some() {
-            return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
-        }
-        let time = Arc::new(ServerTime::new(webhooks.clock.clone()));
-        let config = ClientConfig::builder_with_details(Arc::new(provider), time)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(PeerVerifier::servers(servers, algorithms)))
-            .with_no_client_auth();
+        // Like other clients, trusts the system's certificate authorities if there are no others.
+        let config = verified_client_config(self.authority.as_deref(), &webhooks.clock)?;
         let (store, resolver) = (webhooks.store.clone(), webhooks.resolver);
         let dialer = Dialer { store, resolver, service: self.service.clone() };
         let mut connector = HttpsConnector::from((dialer, config));
@@ -215,23 +193,6 @@ impl Endpoint {
         let mut builder = legacy::Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(MAX_IDLE);
         Ok(builder.build(connector))
-    }
-}
-
-/// The server's clock, which determines the validity of certificates.
-#[derive(Debug)]
-pub(crate) struct ServerTime(SharedClock);
-
-impl ServerTime {
-    pub(crate) fn new(clock: SharedClock) -> Self {
-        Self(clock)
-    }
-}
-
-impl TimeProvider for ServerTime {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 

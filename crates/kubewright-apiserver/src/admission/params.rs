@@ -49,17 +49,18 @@ pub(super) async fn collect(
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
     }
     let loaded = codec::load(client, resource, found).await.map_err(|status: Status| status.message)?;
-    Ok(loaded.iter().map(|stored| Some(shown(resource, &stored.value()))).collect())
+    let has_type = policy.mutations.is_empty();
+    Ok(loaded.iter().map(|stored| Some(shown(resource, &stored.value(), has_type))).collect())
 }
 
-/// Returns a parameter as policies see it. Kubernetes reads those of built-in kinds from a cache without types and
-/// owners.
-fn shown(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
+/// Returns a parameter as policies see it. Kubernetes reads those of built-in kinds from a cache without owners, and
+/// mutating policies see them without types.
+fn shown(resource: &Resource, stored: &Arc<Value>, has_type: bool) -> Arc<Value> {
     let mut served = codec::to_served(resource, stored);
     if !resource.schema.custom {
         let object = Arc::make_mut(&mut served);
         meta::set(object, "managedFields", None);
-        if let Some(fields) = object.as_object_mut() {
+        if let Some(fields) = object.as_object_mut().filter(|_| !has_type) {
             fields.retain(|name, _| name != "apiVersion" && name != "kind");
         }
     }

@@ -22,11 +22,11 @@ use crate::{
     auth::UserInfo,
     certificate_verifier::CertificateVerifier,
     fields::text,
-    peer::PeerVerifier,
+    peer::{PeerVerifier, ServerTime},
     proxy::{self, Connection, ProxyRequest},
     response::{self, Response},
     storage::Key,
-    webhook_client::{ServerTime, describe},
+    webhook_client::describe,
 };
 
 /// The time limit of connecting, and of each request for a document.

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Debug},
     sync::Arc,
 };
@@ -11,6 +11,7 @@ use http::{HeaderMap, header, request::Parts};
 use jiff::Timestamp;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use parking_lot::RwLock;
+use percent_encoding::percent_decode_str;
 use ring::digest::SHA256;
 use serde_json::{Value, json};
 
@@ -39,8 +40,30 @@ pub(crate) struct Authenticator {
     issuer: Issuer,
     store: Arc<Store>,
     clock: SharedClock,
-    allows_anonymous: bool,
-    reviewer: Option<Arc<dyn TokenReviewer>>,
+    anonymous: Anonymous,
+    reviewers: Vec<Arc<dyn TokenReviewer>>,
+}
+
+/// Which requests without credentials are those of `system:anonymous`. The others are refused.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Anonymous {
+    /// All of them.
+    #[default]
+    Everywhere,
+    /// Those for these paths.
+    Paths(BTreeSet<String>),
+    /// None of them.
+    Nowhere,
+}
+
+impl Anonymous {
+    fn allows(&self, path: &str) -> bool {
+        match self {
+            Self::Everywhere => true,
+            Self::Paths(paths) => paths.contains(&*percent_decode_str(path).decode_utf8_lossy()),
+            Self::Nowhere => false,
+        }
+    }
 }
 
 /// Identifies the users of bearer tokens that the server doesn't know.
@@ -78,17 +101,18 @@ impl fmt::Debug for Authenticator {
 impl Authenticator {
     /// Creates an authenticator without static tokens. It looks up service accounts in `store`.
     pub(crate) fn new(issuer: Issuer, store: Arc<Store>, clock: SharedClock) -> Self {
-        Self { static_tokens: RwLock::default(), issuer, store, clock, allows_anonymous: true, reviewer: None }
+        let (static_tokens, anonymous, reviewers) = (RwLock::default(), Anonymous::default(), Vec::new());
+        Self { static_tokens, issuer, store, clock, anonymous, reviewers }
     }
 
-    /// Sets whether requests without credentials are those of `system:anonymous`, or refused.
-    pub(crate) fn allow_anonymous(self, allows_anonymous: bool) -> Self {
-        Self { allows_anonymous, ..self }
+    /// Sets which requests without credentials are those of `system:anonymous`.
+    pub(crate) fn allow_anonymous(self, anonymous: Anonymous) -> Self {
+        Self { anonymous, ..self }
     }
 
-    /// Asks a reviewer about unknown tokens.
-    pub(crate) fn ask(self, reviewer: Option<Arc<dyn TokenReviewer>>) -> Self {
-        Self { reviewer, ..self }
+    /// Asks reviewers about unknown tokens, in this order.
+    pub(crate) fn ask(self, reviewers: Vec<Arc<dyn TokenReviewer>>) -> Self {
+        Self { reviewers, ..self }
     }
 
     /// Adds a static bearer token for a user.
@@ -117,7 +141,7 @@ impl Authenticator {
         }
         let Some(token) = bearer_token(&parts.headers)? else {
             let anonymous = || (Arc::new(UserInfo::anonymous()), None);
-            return self.allows_anonymous.then(anonymous).ok_or_else(unauthorized);
+            return self.anonymous.allows(parts.uri.path()).then(anonymous).ok_or_else(unauthorized);
         };
         self.authenticate_token(&token, &[]).map(|found| (Arc::new(found.user), found.secret)).map_err(|error| {
             tracing::debug!(%error, "a bearer token was refused");
@@ -137,10 +161,7 @@ impl Authenticator {
             }
         }
         let known = self.authenticate_account(token, audiences, own);
-        match (known, &self.reviewer) {
-            (Err(refused), Some(reviewer)) => review(&**reviewer, token, audiences, own, refused),
-            (known, _) => known,
-        }
+        known.or_else(|refused| review(&self.reviewers, token, audiences, own, refused))
     }
 
     /// Returns the user of a token of a service account.
@@ -210,24 +231,29 @@ impl Authenticator {
     }
 }
 
-/// Asks a reviewer about a token that was refused.
+/// Asks reviewers about a token that was refused. The first that knows it for one of the audiences decides.
 fn review(
-    reviewer: &dyn TokenReviewer,
+    reviewers: &[Arc<dyn TokenReviewer>],
     token: &str,
     audiences: &[String],
     own: &[String],
     refused: TokenError,
 ) -> Result<Identified, TokenError> {
-    let Some((user, valid)) = reviewer.review(token, audiences).map_err(TokenError::Reviewed)? else {
-        return Err(refused);
-    };
-    let valid = if valid.is_empty() { own } else { &valid };
-    let audiences: Vec<_> = audiences.iter().filter(|audience| valid.contains(audience)).cloned().collect();
-    if audiences.is_empty() {
-        Err(refused)
-    } else {
-        Ok(Identified { user: user.authenticated(), audiences, secret: None })
+    let mut errors = Vec::new();
+    for reviewer in reviewers {
+        match reviewer.review(token, audiences) {
+            Ok(Some((user, valid))) => {
+                let valid = if valid.is_empty() { own } else { &valid };
+                let audiences: Vec<_> = audiences.iter().filter(|one| valid.contains(one)).cloned().collect();
+                if !audiences.is_empty() {
+                    return Ok(Identified { user: user.authenticated(), audiences, secret: None });
+                }
+            }
+            Ok(None) => {}
+            Err(error) => errors.push(error),
+        }
     }
+    if errors.is_empty() { Err(refused) } else { Err(TokenError::Reviewed(errors.join(", "))) }
 }
 
 /// Returns the bearer token of a request, if it has credentials.
@@ -251,4 +277,17 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Status> {
 /// 401: the credentials are invalid.
 pub(crate) fn unauthorized() -> Status {
     Status::new(401, "Unauthorized", "Unauthorized")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_requests_can_be_limited_to_paths() {
+        let some = Anonymous::Paths(["/healthz".to_owned()].into());
+        assert!(some.allows("/healthz") && some.allows("/%68ealthz"));
+        assert!(!some.allows("/healthz/") && !some.allows("/livez"));
+        assert!(Anonymous::Everywhere.allows("/livez") && !Anonymous::Nowhere.allows("/livez"));
+    }
 }

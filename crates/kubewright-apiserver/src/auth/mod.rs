@@ -15,9 +15,11 @@ pub(crate) mod service_account;
 pub(crate) mod token;
 pub(crate) mod user;
 
-pub use self::{attributes::Attributes, authenticator::TokenReviewer, requester::Requester, user::UserInfo};
+pub use self::{
+    attributes::Attributes, authenticator::TokenReviewer, requester::Requester, token::DEFAULT_ISSUER, user::UserInfo,
+};
 pub(crate) use self::{
-    authenticator::{Authenticator, Identified, InvalidCertificate},
+    authenticator::{Anonymous, Authenticator, Identified, InvalidCertificate},
     authorization::Authorization,
     client_certificate::ClientCertificates,
     impersonation::impersonate,

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use kubewright_apimachinery::{schema, status::Status};
@@ -24,6 +27,8 @@ pub(crate) struct Definition {
     pub(crate) schemas: BTreeMap<String, Arc<ResourceSchema>>,
     /// The revision of the CRD. Later objects were written with these schemas.
     pub(crate) revision: u64,
+    /// The generation of the CRD, which its status doesn't change.
+    pub(crate) generation: i64,
     /// The conversion webhook. Without one, a conversion sets `apiVersion` and prunes fields that the version doesn't
     /// have.
     pub(crate) webhook: Option<Webhook>,
@@ -32,13 +37,15 @@ pub(crate) struct Definition {
 /// The versions of a custom kind. All entries of a CRD share it; a change of the CRD creates a new one.
 pub struct Versions {
     definition: Definition,
+    /// The revision up to which objects may have been written with other schemas.
+    outdated: AtomicU64,
     /// The latest conversions: revision, version and object.
     recent: Mutex<VecDeque<(u64, String, Arc<Stored>)>>,
 }
 
 impl fmt::Debug for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { kind, schemas, revision: _, webhook } = &self.definition;
+        let Definition { kind, schemas, revision: _, generation: _, webhook } = &self.definition;
         let versions: Vec<_> = schemas.keys().collect();
         f.debug_struct("Versions").field("kind", kind).field("versions", &versions).field("webhook", webhook).finish()
     }
@@ -46,7 +53,18 @@ impl fmt::Debug for Versions {
 
 impl Versions {
     pub(crate) fn new(definition: Definition) -> Self {
-        Self { definition, recent: Mutex::default() }
+        let outdated = definition.revision.into();
+        Self { definition, outdated, recent: Mutex::default() }
+    }
+
+    /// Returns the generation of the CRD.
+    pub(crate) fn generation(&self) -> i64 {
+        self.definition.generation
+    }
+
+    /// Records that an object was written with other schemas: by a request that began before the CRD changed.
+    pub(crate) fn outdate(&self, stored: &Stored) {
+        self.outdated.fetch_max(stored.revision(), Ordering::Relaxed);
     }
 
     /// Returns whether a webhook converts the objects.
@@ -63,7 +81,7 @@ impl Versions {
     /// are pruned.
     pub(crate) fn is_up_to_date(&self, stored: &Stored) -> bool {
         // The object of a dry run has no revision.
-        stored.revision() > self.definition.revision || stored.revision() == 0
+        stored.revision() > self.outdated.load(Ordering::Relaxed) || stored.revision() == 0
     }
 
     /// Converts stored objects for lists and watches, which share the latest conversions, as they share Kubernetes'

@@ -62,6 +62,7 @@ impl Call {
         let State { store, registry, .. } = &*self.state;
         let Resource { storage, strategy, .. } = &*self.resource;
         let attach = |old: Option<&Value>, new: &Value| self.charge(old, new);
+        let verify = |old: Option<&Value>, new: &Value| self.verify(old, new);
         let observe = |changed: &str, before: Option<&Value>, after: Option<&Value>| {
             if *changed == **storage {
                 strategy.committed(before, after);
@@ -69,7 +70,38 @@ impl Call {
                 other.strategy.committed(before, after);
             }
         };
-        store.transact_with(storage, key, completed(&self.resource, decide), attach, observe)
+        let committed =
+            store.transact_with(storage, key, completed(&self.resource, decide), attach, verify, observe)?;
+        if let Some(object) = &committed.object {
+            self.outdate(object);
+        }
+        Ok(committed)
+    }
+
+    /// Tells the present schemas of a custom kind about an object that was written with those before.
+    fn outdate(&self, object: &Stored) {
+        let Resource { group, version, plural, storage, versions: Some(used), .. } = &*self.resource else { return };
+        let registry = &self.state.registry;
+        let present =
+            registry.find(group, version, plural).or_else(|| registry.first(|other| other.storage == *storage));
+        if let Some(present) = present.as_ref().and_then(|present| present.versions.as_ref())
+            && !Arc::ptr_eq(present, used)
+        {
+            present.outdate(object);
+        }
+    }
+
+    /// Checks what may have changed since the object was validated: webhooks take their time.
+    fn verify(&self, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        if old.is_none() {
+            self.check_namespace(new)?;
+        }
+        let causes = self.resource.strategy.validate_commit(old, new);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let Resource { group, kind, .. } = &*self.resource;
+        Err(Status::invalid(group, kind, meta::text(new, "name"), causes))
     }
 
     /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns the stored

@@ -21,6 +21,7 @@ use super::{
     field_validation,
     part::Part,
     query::FieldValidation,
+    type_meta,
 };
 use crate::{
     admission::NAMESPACES,
@@ -101,11 +102,11 @@ impl Call {
             return Err(Status::bad_request(schema_rules::not_an_object(object).unwrap_or_default()));
         };
         let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
-        if sent_version.matches('/').count() > 1 {
-            let why = format!("unexpected GroupVersion string: {sent_version}");
+        if let Some(why) = type_meta::unreadable(object) {
             return Err(decode::unrecognized(kind, &why, &self.body));
         }
+        let sent_version = if type_meta::has_no_version(object) { "" } else { text("apiVersion") };
+        let sent_kind = text("kind");
         if self.resource.schema.custom && sent_kind.is_empty() {
             let why = format!("Object 'Kind' is missing in '{}'", shortened(object));
             return Err(match self.parts.method {
@@ -229,7 +230,7 @@ impl Call {
         let place = Key::new("", &self.namespace);
         let namespace = self.state.store.get(NAMESPACES, &place);
         let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
-        if !meta::is_terminating(&namespace.value()) {
+        if !meta::is_terminating(&namespace.outline()) {
             return Ok(());
         }
         let why =

@@ -34,6 +34,7 @@ mod subresource;
 mod time_limit;
 mod token;
 mod touched;
+mod type_meta;
 mod update;
 mod watch;
 

@@ -15,12 +15,12 @@ use super::{
     call::Call,
     create,
     decode::{self, Decoded},
-    edit::{Edited, PartEdit},
+    edit::{Edited, MAX_ATTEMPTS, PartEdit},
     field_validation,
     lifecycle::DecodedBody,
     part::Part,
     query::{FieldValidation, WriteOptions},
-    touched,
+    touched, type_meta,
 };
 use crate::{
     managed_fields::Manager, meta, object_type::ObjectType, registry::Resource, response::Response, schema_rules,
@@ -172,8 +172,11 @@ impl Patch {
         Err(Status::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}")))
     }
 
-    /// Decodes and checks the result of the patch.
-    fn receive(&self, call: &Call, value: Value) -> Result<DecodedBody, Status> {
+    /// Decodes and checks the result of the patch. `served` is the object before it, if there is one.
+    fn receive(&self, call: &Call, served: Option<&Value>, value: Value) -> Result<DecodedBody, Status> {
+        if let Some(served) = served {
+            self.check_type(call, served, &value)?;
+        }
         let decoded = Decoded { value, duplicates: self.decoded.duplicates.clone() };
         if self.kind != PatchType::Apply {
             return call.receive(decoded, self.options.field_validation);
@@ -184,6 +187,39 @@ impl Patch {
         let mut read = call.read(decoded).map_err(|status| unconvertible(call, config, status))?;
         read.unknown.clear();
         call.accept(read, self.options.field_validation)
+    }
+
+    /// Checks that the kind and the version of a result are readable, which Kubernetes does before the rest of it.
+    fn check_type(&self, call: &Call, served: &Value, result: &Value) -> Result<(), Status> {
+        let custom = call.resource.schema.custom;
+        let has_no_kind = || result["kind"].as_str().unwrap_or_default().is_empty();
+        let why = match self.kind {
+            PatchType::Apply => None,
+            PatchType::Strategic => type_meta::unconvertible(&self.decoded.value).map(str::to_owned),
+            PatchType::Json | PatchType::Merge => type_meta::unreadable(result)
+                .or_else(|| (custom && has_no_kind()).then(|| format!("Object 'Kind' is missing in '{result}'"))),
+        };
+        if let Some(why) = why {
+            return Err(self.invalid(served, result, &why));
+        }
+        let is_read_whole = matches!(self.kind, PatchType::Json | PatchType::Merge) && !custom;
+        if is_read_whole && type_meta::has_no_version(result) {
+            // Kubernetes takes such an object for one of its internal version, whose metadata has other names.
+            let name = &call.name;
+            let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+            return Err(Status::bad_request(why));
+        }
+        Ok(())
+    }
+
+    /// Returns the error for a result that can't be read, with what Kubernetes shows of it.
+    fn invalid(&self, served: &Value, result: &Value, why: &str) -> Status {
+        let shown = match self.kind {
+            PatchType::Merge => touched::shown(served, result, &self.decoded.value),
+            PatchType::Json => touched::shown(served, result, &touched::of_operations(&self.decoded.value)),
+            PatchType::Strategic | PatchType::Apply => go_format::plain(&self.decoded.value),
+        };
+        Status::invalid("", "", "", vec![Cause::invalid("patch", &shown.into(), why)])
     }
 
     /// Returns the error for a patch whose result isn't an object of the kind.
@@ -202,18 +238,12 @@ impl Patch {
                 self.kind.perform(resource, manager, served, &self.decoded.value).unwrap_or_default()
             }
         };
-        let shown = match self.kind {
-            PatchType::Merge => touched::shown(served, &result, &self.decoded.value),
-            PatchType::Json => touched::shown(served, &result, &touched::of_operations(&self.decoded.value)),
-            _ => go_format::plain(&self.decoded.value),
-        };
         // Kubernetes decodes the result by its own kind before it turns out to be another one.
         let undecodable = ObjectType::of_object(&result).and_then(|ty| match self.kind {
             PatchType::Strategic => ty.unrestorable(&result),
             _ => ty.decode(&mut result.clone()).err(),
         });
-        let why = undecodable.as_deref().unwrap_or(why);
-        Status::invalid("", "", "", vec![Cause::invalid("patch", &shown.into(), why)])
+        self.invalid(served, &result, undecodable.as_deref().unwrap_or(why))
     }
 
     /// Returns the field manager of the patch.
@@ -253,23 +283,31 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
         Part::Status => call.resource.lifecycle.created_by_status,
         Part::Approval | Part::Finalizers | Part::Other(_) => false,
     };
-    if patch.kind == PatchType::Apply && creates && !call.exists() {
-        match apply_new(call, &patch, &manager).await {
-            // Another client created the object first, so the configuration is applied to it.
-            Err(status) if status.reason == "AlreadyExists" => {}
-            result => return result,
-        }
-    }
+    let creates = creates && patch.kind == PatchType::Apply;
     let desired = |served: &Value| {
         let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         patch.check_duplicates()?;
         patch
-            .receive(call, value)
+            .receive(call, Some(served), value)
             .map_err(|status| patch.refused(&call.resource, &manager, served, &call.resource.kind, status))
     };
     let edit = PartEdit { call, part, manager: &manager, desired };
-    let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;
-    Ok(call.object(StatusCode::OK, &stored, &warnings))
+    for _ in 0..MAX_ATTEMPTS {
+        if creates && !call.exists() {
+            match apply_new(call, &patch, &manager).await {
+                // Another client created the object first, so the configuration is applied to it.
+                Err(status) if status.reason == "AlreadyExists" => {}
+                result => return result,
+            }
+        }
+        match call.edit(&edit, &patch.options, part.subresource()).await {
+            Ok(Edited { stored, warnings }) => return Ok(call.object(StatusCode::OK, &stored, &warnings)),
+            // Another client deleted the object, so the configuration creates it again.
+            Err(status) if creates && status.reason == "NotFound" && !call.exists() => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Err(Status::stale(&call.resource.group, &call.resource.plural, &call.name))
 }
 
 /// Creates an object by applying a configuration.
@@ -282,7 +320,7 @@ async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Status::conflict(&call.resource.group, &call.resource.plural, &call.name, &why));
     }
-    let incoming = patch.receive(call, object)?;
+    let incoming = patch.receive(call, None, object)?;
     let options = WriteOptions { kind: "CreateOptions", ..patch.options.clone() };
     create::create_admitted(call, incoming, manager, &options).await
 }

@@ -26,7 +26,7 @@ use crate::{
     registry::{AtKubelet, Operation, Subresource},
     response::{self, Response},
     storage::Key,
-    websocket::{self, Content},
+    websocket::Content,
 };
 
 /// The old version of evictions, which has the same fields.
@@ -86,12 +86,10 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
 }
 
 impl Call {
-    /// Authorizes a WebSocket client for `create`, too: its request is a GET, but a connection isn't a read.
+    /// Authorizes a connection for `create`, too: that of a WebSocket client is a GET, but no read.
     fn authorize_upgrade(&self, name: &str) -> Result<(), Status> {
         let is_connection = |subresource: &&Subresource| subresource.name == name && subresource.connection.is_some();
-        if websocket::is_requested(&self.parts.headers)
-            && self.resource.subresources.iter().any(|one| is_connection(&one))
-        {
+        if self.resource.subresources.iter().any(|one| is_connection(&one)) {
             return self.authorize("create");
         }
         Ok(())

@@ -22,6 +22,7 @@ use crate::{
     codec,
     group_version::group_version,
     object_type, protobuf,
+    registry::Resource,
     response::{self, Encoding, Representation, Response},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
@@ -219,13 +220,16 @@ impl Watcher {
         }
     }
 
-    /// Continues with the current entry of the watched resource, or ends if it is no longer served.
+    /// Continues with the current entry of the watched resource. Ends if it is no longer served, or if the spec of its
+    /// CRD has changed: as in Kubernetes, clients then read the objects again as the new schema has them.
     fn follow(&mut self) {
         if self.served.has_changed().unwrap_or(false) {
             self.served.mark_unchanged();
             match self.call.state.registry.successor(&self.call.resource) {
-                Some(resource) => self.call.resource = resource,
-                None => self.ended = true,
+                Some(resource) if generation(&resource) == generation(&self.call.resource) => {
+                    self.call.resource = resource;
+                }
+                _ => self.ended = true,
             }
         }
     }
@@ -401,4 +405,8 @@ impl Watcher {
         // As in Kubernetes, that of a table has a row for an object without name.
         self.presented("BOOKMARK", Arc::new(object), &json!({"resourceVersion": revision.to_string()}))
     }
+}
+/// Returns the generation of the CRD of a custom kind.
+fn generation(resource: &Resource) -> Option<i64> {
+    resource.versions.as_ref().map(|versions| versions.generation())
 }

@@ -94,6 +94,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Checks again, in the moment of the commit, what depends on other objects: numbers that are allocated once.
+    fn validate_commit(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
     /// Checks an update of the status.
     fn validate_status(&self, old: &Value, new: &Value) -> Vec<Cause> {
         self.validate(Some(old), new)

@@ -380,23 +380,25 @@ impl Store {
                 committed(before, after);
             }
         };
-        self.transact_with(storage, key, decide, |_, _| Ok(Vec::new()), observe)
+        self.transact_with(storage, key, decide, |_, _| Ok(Vec::new()), |_, _| Ok(()), observe)
     }
 
     /// Like [`Store::transact`], with replacements of other objects, which are made before the change. `attach` returns
     /// them for the object before and after its change, unless that is its removal, and is called again if one of them
-    /// has changed before the commit. No other change comes between them. `committed` also gets the resource of each
+    /// has changed before the commit. No other change comes between them. `verify` is the last check of an object that
+    /// is put, for what depends on others: nothing changes until the commit. `committed` also gets the resource of each
     /// changed object.
     ///
     /// # Errors
-    /// Those of [`Store::transact`] and of `attach`. After a [`WriteError`] some of the replacements may have been
-    /// made.
+    /// Those of [`Store::transact`], of `attach` and of `verify`. After a [`WriteError`] some of the replacements may
+    /// have been made.
     pub(crate) fn transact_with<E: From<WriteError>>(
         &self,
         storage: &Arc<str>,
         key: &Key,
         mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, E>,
         mut attach: impl FnMut(Option<&Value>, &Value) -> Result<Vec<Attached>, E>,
+        verify: impl Fn(Option<&Value>, &Value) -> Result<(), E>,
         mut committed: impl FnMut(&str, Option<&Value>, Option<&Value>),
     ) -> Result<Committed, E> {
         'decision: loop {
@@ -424,6 +426,9 @@ impl Store {
                     break (writer, attached);
                 }
             };
+            if change != ChangeKind::Deleted {
+                verify(old.as_deref(), &value)?;
+            }
             let mut done = Vec::with_capacity(attached.len() + 1);
             let mut make = |storage: &Arc<str>, key: &Key, before, change, value| {
                 done.push(self.make(&mut writer, (storage, key), before, (change, value), &mut committed)?);

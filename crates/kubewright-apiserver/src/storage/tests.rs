@@ -177,7 +177,7 @@ fn replacements_are_made_with_a_change_or_not_at_all() {
     };
     let add = |name: &str, attach: &mut dyn FnMut() -> Result<Vec<Attached>, WriteError>| {
         let key = Key::new("ns", name);
-        store.transact_with(&pods, &key, |_| decide(&json!(1)), |_, _| attach(), |_, _, _| {})
+        store.transact_with(&pods, &key, |_| decide(&json!(1)), |_, _| attach(), |_, _| Ok(()), |_, _, _| {})
     };
     let mut cursor = store.cursor(&pods, store.revision());
     // The total changes after the first attempt to count the object.

@@ -420,18 +420,26 @@ async fn a_watch_ends_at_an_object_that_cannot_be_converted() {
 }
 
 #[tokio::test]
-async fn a_watch_follows_a_definition_that_changes() {
+async fn a_watch_ends_when_its_definition_changes() {
     let world = World::start().await;
-    let request = Request::get(format!("{V1}?watch=true&resourceVersion=0")).extension(Arc::new(UserInfo::admin()));
-    let mut watch = world.api.handle(request.body(Full::<Bytes>::default()).unwrap()).await.into_body();
-    let first = tokio::spawn(async move { watch.frame().await.unwrap().unwrap().into_data().unwrap() });
+    let watch = async |version: &str| {
+        let path = format!("{V1}?watch=true&resourceVersion={version}");
+        let request = Request::get(path).extension(Arc::new(UserInfo::admin()));
+        world.api.handle(request.body(Full::<Bytes>::default()).unwrap()).await.into_body()
+    };
+    let mut first = watch("0").await;
+    let ended = tokio::spawn(async move { first.frame().await.is_none() });
     tokio::task::yield_now().await;
     let second = Hook::start(|_, request| convert(request)).await;
     let patch = json!({"spec": {"conversion": by_webhook(second.client("/"))}});
     world.send(&format!("PATCH {DEFINITIONS}/panes.example.com"), &[MERGE], patch).await.expect_code(200);
+    let ended = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap().unwrap();
+    assert!(ended, "without an event");
+    // The next one follows the present definition.
     world.becomes(|_| Reply::Response(json!({"result": {"status": "Failed"}})));
+    let mut next = watch("0").await;
     world.create("v2", "a", json!({"width": 1, "height": 2})).await;
-    let first = tokio::time::timeout(Duration::from_secs(30), first).await.unwrap().unwrap();
-    let first: Value = serde_json::from_slice(&first).unwrap();
-    assert_eq!((&first["type"], &first["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x2")));
+    let event = tokio::time::timeout(Duration::from_secs(30), next.frame()).await.unwrap().unwrap().unwrap();
+    let event: Value = serde_json::from_slice(&event.into_data().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x2")));
 }

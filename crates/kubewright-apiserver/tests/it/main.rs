@@ -37,6 +37,7 @@ mod policies;
 mod priorities;
 mod protobuf;
 mod proxying;
+mod races;
 mod raw;
 mod rbac;
 mod reading;

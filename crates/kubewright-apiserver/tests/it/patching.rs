@@ -191,6 +191,19 @@ async fn results_of_strategic_patches_have_errors_of_their_own() {
         let answer = send(&api, &format!("PATCH {maps}/a"), &strategic, patch).await.expect_code(200).json();
         assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!("ConfigMap"), &json!("v1")), "{patch}");
     }
+    for (kind, patch, code, why) in [
+        ("strategic-merge-patch", r#"{"kind":5}"#, 422, "cannot convert int64 to string"),
+        ("strategic-merge-patch", r#"{"apiVersion":{}}"#, 422, "unrecognized type: string"),
+        ("merge-patch", r#"{"kind":5}"#, 422, "cannot unmarshal number into Go struct field .kind of type string"),
+        ("merge-patch", r#"{"apiVersion":"a/b/c"}"#, 422, "unexpected GroupVersion string: a/b/c"),
+        ("merge-patch", r#"{"apiVersion":null}"#, 400, "(a based on URL) was undeterminable: name must be provided"),
+        ("json-patch", r#"[{"op":"remove","path":"/apiVersion"}]"#, 400, "undeterminable: name must be provided"),
+    ] {
+        let header = format!("Content-Type: application/{kind}+json");
+        let answer = send(&api, &format!("PATCH {maps}/a"), &[&header], patch).await.expect_code(code).json();
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(message.ends_with(why), "{patch}: {message}");
+    }
     // What precedes the first slash of a path is ignored.
     let json_patch = ["Content-Type: application/json-patch+json"];
     let patch = r#"[{"op":"add","path":"x/data/k","value":"w"}]"#;

@@ -202,9 +202,10 @@ async fn connections_are_validated() {
     assert!(answer.text.contains("denied request: PodExecOptions of p"), "{}", answer.text);
 }
 
-/// Kubernetes 1.36.3 shows parameters of built-in kinds without their types and owners.
+/// Kubernetes 1.36.3 shows parameters of built-in kinds without their owners, and mutating policies without their
+/// types.
 #[tokio::test]
-async fn parameters_of_built_in_kinds_have_no_types_and_owners() {
+async fn parameters_of_built_in_kinds_have_no_owners() {
     let api = ApiServer::builder().build();
     let group = "admissionregistration.k8s.io/v1";
     let shown =
@@ -228,6 +229,20 @@ async fn parameters_of_built_in_kinds_have_no_types_and_owners() {
     }
     let answer = send(&api, &format!("POST {maps}"), &[], json!({"metadata": {"name": "it"}}).to_string()).await;
     assert_eq!(answer.json()["data"]["p"], "falsefalsefalse1", "{}", answer.text);
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]});
+    let shown = format!("{shown} + params.kind + params.apiVersion");
+    let policy = json!({"metadata": {"name": "v"}, "spec": {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "messageExpression": shown}],
+    }});
+    let binding = json!({"metadata": {"name": "v"}, "spec": {"policyName": "v", "paramRef": reference,
+        "validationActions": ["Deny"]}});
+    for (path, object) in [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)] {
+        send(&api, &format!("POST /apis/{group}/{path}"), &[], object.to_string()).await.expect_code(201);
+    }
+    let secret = json!({"metadata": {"name": "it"}}).to_string();
+    let answer = send(&api, "POST /api/v1/namespaces/default/secrets", &[], secret).await.expect_code(422);
+    assert!(answer.text.contains("denied request: truetruefalseConfigMapv1"), "{}", answer.text);
 }
 
 /// A server with a policy that patches what is sent to pods and configuration maps, and with a pod.

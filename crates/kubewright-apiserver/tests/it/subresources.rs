@@ -174,7 +174,7 @@ async fn a_scale_has_a_table() {
 }
 
 #[tokio::test]
-async fn a_websocket_needs_the_right_to_create() {
+async fn a_connection_needs_the_right_to_create() {
     let api = ApiServer::builder().action("", "v1", "pods", "exec", Arc::new(Log)).build();
     create_pod(&api.client(), "p").await;
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
@@ -188,7 +188,7 @@ async fn a_websocket_needs_the_right_to_create() {
     let jane = UserInfo::new("jane", ["system:authenticated"]);
     let path = "GET /api/v1/namespaces/default/pods/p/exec";
     let websocket = ["Connection: Upgrade", "Upgrade: websocket"];
-    send_as(&api, &jane, path, &[], "").await.expect_code(200);
+    send_as(&api, &jane, path, &[], "").await.expect_code(403);
     let refused = send_as(&api, &jane, path, &websocket, "").await.expect_code(403);
     let message = "pods \"p\" is forbidden: User \"jane\" cannot create resource \"pods/exec\" in API group \"\" in the \
                    namespace \"default\"";

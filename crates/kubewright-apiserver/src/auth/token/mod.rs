@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use key::Key;
 
-/// The default name of the issuer.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The issuer of the tokens of service accounts, unless another one is set
+/// (`--service-account-issuer` of kube-apiserver).
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// An error of authenticating a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +52,7 @@ pub(crate) struct Issuer {
 
 impl Default for Issuer {
     fn default() -> Self {
-        Self { name: ISSUER.into(), audiences: None, key: OnceLock::new() }
+        Self { name: DEFAULT_ISSUER.into(), audiences: None, key: OnceLock::new() }
     }
 }
 

@@ -65,6 +65,7 @@ fn versions(definition: &Value) -> Versions {
         kind: kind.into(),
         schemas: list(definition, "/spec/versions").iter().map(schema).collect(),
         revision: text(definition, "/metadata/resourceVersion").parse().unwrap_or(0),
+        generation: definition["metadata"]["generation"].as_i64().unwrap_or(0),
         webhook: (text(conversion, "/strategy") == "Webhook").then(|| Webhook::new(&conversion["webhook"])),
     })
 }

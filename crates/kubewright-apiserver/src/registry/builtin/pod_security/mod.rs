@@ -1,4 +1,4 @@
-//! The Pod Security Standards that namespaces ask for by labels
+//! The Pod Security Standards that namespaces ask for by labels, or that a configuration asks for
 //! (<https://kubernetes.io/docs/concepts/security/pod-security-admission/>).
 //!
 //! A pod that violates the level of `enforce` is forbidden. An object with a template of pods, and a pod that violates
@@ -6,6 +6,7 @@
 //! log.
 
 mod checks;
+mod config;
 mod policy;
 mod standards;
 
@@ -14,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
-pub(crate) use self::policy::Policy;
+pub use self::config::{PodSecurityConfig, PodSecurityConfigError};
 use self::{checks::Pod, policy::LevelVersion, standards::Violation};
+pub(crate) use self::{config::Exemption, policy::Policy};
 use crate::fields::{list, text};
 
 /// The greatest number of pods that are checked when the level of their namespace changes.
@@ -48,6 +50,15 @@ impl Subject {
             ("batch", "cronjobs") => Self::Template("/spec/jobTemplate/spec/template"),
             _ => return None,
         })
+    }
+
+    /// Returns the pod or the template of pods in an object.
+    pub(crate) fn template(self, object: &Value) -> Option<&Value> {
+        match self {
+            Self::Namespace => None,
+            Self::Pod => Some(object),
+            Self::Template(pointer) => object.pointer(pointer),
+        }
     }
 }
 
@@ -93,16 +104,27 @@ pub(crate) fn is_significant_update(old: &Value, new: &Value) -> bool {
 
 /// Returns the errors about the labels of a namespace, unless `old` has the same ones.
 pub(crate) fn label_errors(old: Option<&Value>, new: &Value) -> Vec<Cause> {
-    let (_, errors) = Policy::read(new);
-    let are_old = old.is_some_and(|old| Policy::read(old).1 == errors);
+    let errors_of = |namespace| Policy::read(namespace, &Policy::default()).1;
+    let errors = errors_of(new);
+    let are_old = old.is_some_and(|old| errors_of(old) == errors);
     if are_old { Vec::new() } else { errors }
 }
 
 /// Returns the level that an update of a namespace newly enforces, if its pods might violate it.
-pub(crate) fn newly_enforced(old: &Value, new: &Value) -> Option<LevelVersion> {
-    let [before, after] = [old, new].map(|namespace| Policy::read(namespace).0.enforce);
+pub(crate) fn newly_enforced(old: &Value, new: &Value, defaults: &Policy) -> Option<LevelVersion> {
+    let [before, after] = [old, new].map(|namespace| Policy::read(namespace, defaults).0.enforce);
     let is_weaker = before.version == after.version && after.level <= before.level;
     (!after.is_privileged() && !is_weaker).then_some(after)
+}
+
+/// Returns the warning that the labels of a namespace have no effect, because it is exempt.
+pub(crate) fn ignored(namespace: &Value, defaults: &Policy) -> Option<String> {
+    let (policy, _) = Policy::read(namespace, defaults);
+    if policy.is_privileged() || policy == *defaults {
+        return None;
+    }
+    let (name, shown) = (text(namespace, "/metadata/name"), policy.shown(namespace));
+    Some(format!("namespace {name:?} is exempt from Pod Security, and the policy ({shown}) will be ignored"))
 }
 
 /// Returns the warnings about the existing pods of a namespace that violate a level.

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 /// The prefix of the labels.
 const PREFIX: &str = "pod-security.kubernetes.io/";
+/// The errors about a malformed level and version.
+pub(super) const MALFORMED_LEVEL: &str = "must be one of privileged, baseline, restricted";
+pub(super) const MALFORMED_VERSION: &str = "must be \"latest\" or \"v1.x\"";
 
 /// A Pod Security Standard, from the weakest to the strictest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +20,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         [Self::Privileged, Self::Baseline, Self::Restricted].into_iter().find(|level| level.as_str() == text)
     }
 
@@ -39,7 +42,7 @@ pub(super) enum Version {
 }
 
 impl Version {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "latest" {
             return Some(Self::Latest);
         }
@@ -57,8 +60,8 @@ pub(crate) struct LevelVersion {
 }
 
 impl LevelVersion {
-    /// The level of a namespace without labels.
-    const DEFAULT: Self = Self { level: Level::Privileged, version: Version::Latest };
+    /// The level that nothing violates.
+    const PRIVILEGED: Self = Self { level: Level::Privileged, version: Version::Latest };
 
     pub(super) fn is_privileged(self) -> bool {
         self.level == Level::Privileged
@@ -86,6 +89,13 @@ pub(crate) struct Policy {
     pub(super) warn: LevelVersion,
 }
 
+/// A policy that allows everything.
+impl Default for Policy {
+    fn default() -> Self {
+        Self { enforce: LevelVersion::PRIVILEGED, audit: LevelVersion::PRIVILEGED, warn: LevelVersion::PRIVILEGED }
+    }
+}
+
 impl Policy {
     /// Returns whether the policy allows everything silently.
     pub(crate) fn is_privileged(&self) -> bool {
@@ -97,38 +107,34 @@ impl Policy {
         self.enforce.to_string()
     }
 
-    /// Returns the policy of a namespace, and the errors about its labels. A malformed level is enforced as the
-    /// strictest one, and causes no warnings; a malformed version is the latest.
-    pub(crate) fn read(namespace: &Value) -> (Self, Vec<Cause>) {
+    /// Returns the policy of a namespace, with defaults for what its labels don't say, and the errors about its labels.
+    /// A malformed level is enforced as the strictest one, and causes no warnings; a malformed version is the latest.
+    pub(crate) fn read(namespace: &Value, defaults: &Self) -> (Self, Vec<Cause>) {
         let labels = namespace["metadata"]["labels"].as_object();
         let mut errors = Vec::new();
-        let mut policy =
-            Self { enforce: LevelVersion::DEFAULT, audit: LevelVersion::DEFAULT, warn: LevelVersion::DEFAULT };
         let Some(labels) = labels.filter(|labels| labels.keys().any(|name| name.starts_with(PREFIX))) else {
-            return (policy, errors);
+            return (*defaults, errors);
         };
-        let mut mode = |mode: &str, malformed: Level| {
+        let mut mode = |mode: &str, default: LevelVersion, malformed: Level| {
             let text = |suffix: &str| labels.get(&format!("{PREFIX}{mode}{suffix}")).and_then(Value::as_str);
             let mut error = |suffix: &str, text: &str, why: &str| {
                 let field = format!("metadata.labels[{PREFIX}{mode}{suffix}]");
                 errors.push(Cause::invalid(field, &json!(text), why));
             };
-            let level = text("").map(|text| {
-                Level::parse(text).ok_or_else(|| error("", text, "must be one of privileged, baseline, restricted"))
-            });
+            let level = text("").map(|text| Level::parse(text).ok_or_else(|| error("", text, MALFORMED_LEVEL)));
             let version = text("-version").map(|text| {
                 Version::parse(text).unwrap_or_else(|| {
-                    error("-version", text, "must be \"latest\" or \"v1.x\"");
+                    error("-version", text, MALFORMED_VERSION);
                     Version::Latest
                 })
             });
-            let given = level.map(|level| level.unwrap_or(malformed)).unwrap_or(Level::Privileged);
-            (LevelVersion { level: given, version: version.unwrap_or(Version::Latest) }, level, version)
+            let given = level.map_or(default.level, |level| level.unwrap_or(malformed));
+            (LevelVersion { level: given, version: version.unwrap_or(default.version) }, level, version)
         };
-        let (enforce, enforced, _) = mode("enforce", Level::Restricted);
-        let (audit, _, _) = mode("audit", Level::Privileged);
-        let (warn, warned, warned_version) = mode("warn", Level::Privileged);
-        policy = Self { enforce, audit, warn };
+        let (enforce, enforced, _) = mode("enforce", defaults.enforce, Level::Restricted);
+        let (audit, _, _) = mode("audit", defaults.audit, Level::Privileged);
+        let (warn, warned, warned_version) = mode("warn", defaults.warn, Level::Privileged);
+        let mut policy = Self { enforce, audit, warn };
         // Without a level of its own, warnings follow what is enforced: objects with templates aren't refused.
         if warned.is_none() && matches!(enforced, Some(Ok(_))) && enforce.level > warn.level {
             policy.warn.level = enforce.level;
@@ -137,5 +143,16 @@ impl Policy {
             }
         }
         (policy, errors)
+    }
+
+    /// Returns what the labels of a namespace ask for, in the form of messages.
+    pub(super) fn shown(&self, namespace: &Value) -> String {
+        let modes = [("enforce", self.enforce), ("audit", self.audit), ("warn", self.warn)];
+        let is_set = |mode: &str| {
+            let labels = &namespace["metadata"]["labels"];
+            ["", "-version"].iter().any(|suffix| labels.get(format!("{PREFIX}{mode}{suffix}")).is_some())
+        };
+        let set = modes.into_iter().filter(|(mode, level)| !level.is_privileged() && is_set(mode));
+        set.map(|(mode, level)| format!("{mode}={level}")).collect::<Vec<_>>().join(", ")
     }
 }

@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 pub(super) struct Pool {
     range: RangeInclusive<u32>,
     next: u32,
-    /// The number of users of each number. It can exceed one if several requested it at the same time.
+    /// The number of users of each number. It can exceed one: a service may have two ports with the same number, of
+    /// different protocols.
     used: BTreeMap<u32, usize>,
 }
 

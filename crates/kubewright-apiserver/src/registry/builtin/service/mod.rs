@@ -280,6 +280,10 @@ impl Strategy for ServiceStrategy {
         causes
     }
 
+    fn validate_commit(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        self.validate_allocation(old, new)
+    }
+
     fn check_access(&self, _requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         self.check_health_check_port(old, new)
     }
