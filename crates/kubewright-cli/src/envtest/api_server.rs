@@ -1,7 +1,7 @@
 //! The stand-in for kube-apiserver: the embedded API server alone, with the certificates and keys of its flags.
 
 use std::{
-    fs,
+    fs, future,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,12 +11,13 @@ use anyhow::{Context, Result};
 use clap::Parser as _;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::VERSION;
-use kubewright_cluster::{Cluster, ListenOptions, ServerCertificate};
+use kubewright_cluster::{Cluster, ClusterBuilder, ListenOptions, ServerCertificate};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{
-    authorization, etcd, features,
+    admission, authorization, etcd, features,
     flags::{Flags, Known},
+    jwt::{self, Authentication},
     reviewers, tokens,
 };
 use crate::{audit::AuditOptions, cluster::Signals, shell::Shell};
@@ -25,8 +26,10 @@ const KNOWN: Known = Known {
     program: "kube-apiserver",
     all: include_str!("kube-apiserver-flags.txt"),
     used: &[
+        ("admission-control-config-file", "File with the configuration of admission plugins, such as PodSecurity"),
         ("anonymous-auth", "Whether requests without credentials are those of system:anonymous [default: true]"),
         ("api-audiences", "Audiences of the tokens of service accounts that are for this server [default: the issuer]"),
+        ("authentication-config", "File with the issuers of tokens, and the paths for requests without credentials"),
         ("authentication-token-webhook-cache-ttl", "How long an answer about a token is kept [default: 2m]"),
         ("authentication-token-webhook-config-file", "Kubeconfig with the address of a server that knows tokens"),
         ("authentication-token-webhook-version", "Version of the reviews: v1 or v1beta1 [default: v1beta1]"),
@@ -63,6 +66,15 @@ const KNOWN: Known = Known {
             "Address of the etcd of kubewright envtest, whose directory keeps the objects; otherwise memory",
         ),
         ("feature-gates", "Features of Kubernetes, which can't be changed"),
+        ("oidc-ca-file", "Certificates of the issuer's authority [default: those of the system]"),
+        ("oidc-client-id", "Audience that the tokens of the issuer must have"),
+        ("oidc-groups-claim", "Claim with the groups of a user [default: none]"),
+        ("oidc-groups-prefix", "Prefix of the groups"),
+        ("oidc-issuer-url", "Issuer of the tokens of users, with https, in place of --authentication-config"),
+        ("oidc-required-claim", "Claim that tokens must have: claim=value; may be repeated"),
+        ("oidc-signing-algs", "Algorithms of signatures [default: RS256]"),
+        ("oidc-username-claim", "Claim with the name of a user [default: sub]"),
+        ("oidc-username-prefix", "Prefix of the names, - for none [default: the issuer and #; none for email]"),
         ("runtime-config", "Served versions, which can't be changed"),
         ("secure-port", "Port to serve on [default: 6443]"),
         ("service-account-issuer", "Issuer of the tokens of service accounts"),
@@ -91,11 +103,6 @@ const KNOWN: Known = Known {
         "vmodule",
         "watch-cache",
         "watch-cache-sizes",
-    ],
-    refused: &[
-        ("admission-control-config-file", "admission plugins have their defaults"),
-        ("authentication-config", "users can have certificates and the tokens of --token-auth-file"),
-        ("oidc-issuer-url", "users can have the tokens of --token-auth-file"),
     ],
 };
 
@@ -127,14 +134,12 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         )
         .authorization_modes(authorization::modes(&flags, &clock).await?)
         .node_restriction(plugins.node_restriction);
-    if let Some(reviewer) = reviewers::tokens(&flags, &clock).await? {
-        builder = builder.token_reviewer(Arc::new(reviewer));
-    }
-    if let Some(path) = flags.last("token-auth-file") {
-        let warn = |what: String| shell.warning(&format!("{path}: {what}"));
-        for (token, user) in tokens::parse(&read(path)?, warn).with_context(|| format!("use {path}"))? {
-            builder = builder.static_token(token, user);
-        }
+    let (with_users, authentication) = users(builder, &flags, &clock, shell).await?;
+    builder = with_users;
+    if let Some(path) = flags.last("admission-control-config-file") {
+        let admission = admission::open(path, |name| plugins.is_off(name))?;
+        admission.warnings.iter().for_each(|warning| shell.warning(warning));
+        builder = admission.apply(builder);
     }
     for plugin in plugins.off {
         builder = builder.without_admission_plugin(plugin);
@@ -177,12 +182,47 @@ pub(crate) async fn run(arguments: Vec<String>, clock: SharedClock, shell: &Shel
         shell.warning(&warning);
     }
     cluster.listen_with(options).await.with_context(|| format!("listen on {address}"))?;
-    signals.recv().await;
+    tokio::select! {
+        biased;
+        () = signals.recv() => {}
+        () = maintain(authentication, shell) => {}
+    }
     cluster.shutdown().await;
     if let Some(sending) = sending {
         sending.finish().await;
     }
     Ok(())
+}
+
+/// Adds the users of the flags.
+async fn users(
+    mut builder: ClusterBuilder,
+    flags: &Flags,
+    clock: &SharedClock,
+    shell: &Shell,
+) -> Result<(ClusterBuilder, Option<Authentication>)> {
+    let authentication = jwt::open(flags, clock)?;
+    if let Some(authentication) = &authentication {
+        builder = authentication.apply(builder);
+    }
+    if let Some(reviewer) = reviewers::tokens(flags, clock).await? {
+        builder = builder.token_reviewer(Arc::new(reviewer));
+    }
+    if let Some(path) = flags.last("token-auth-file") {
+        let warn = |what: String| shell.warning(&format!("{path}: {what}"));
+        for (token, user) in tokens::parse(&read(path)?, warn).with_context(|| format!("use {path}"))? {
+            builder = builder.static_token(token, user);
+        }
+    }
+    Ok((builder, authentication))
+}
+
+/// Follows what authentication depends on. Never completes.
+async fn maintain(authentication: Option<Authentication>, shell: &Shell) {
+    match authentication {
+        Some(authentication) => authentication.maintain(shell).await,
+        None => future::pending().await,
+    }
 }
 
 /// Returns the values of used flags that have no effect.

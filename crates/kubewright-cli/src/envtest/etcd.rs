@@ -33,7 +33,6 @@ const KNOWN: Known = Known {
         ("listen-client-urls", "Addresses for kube-apiserver and health checks [default: http://localhost:2379]"),
     ],
     accepted: &["advertise-client-urls", "listen-peer-urls", "unsafe-no-fsync"],
-    refused: &[],
 };
 
 /// The version of etcd whose place this program takes.

@@ -95,6 +95,13 @@ pub(super) struct Plugins {
     pub(super) warnings: Vec<String>,
 }
 
+impl Plugins {
+    /// Returns whether a plugin is turned off.
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        self.off.iter().any(|plugin| plugin.name() == name)
+    }
+}
+
 /// Returns the plugins of `--enable-admission-plugins` and `--disable-admission-plugins`.
 ///
 /// # Errors
@@ -127,6 +134,17 @@ pub(super) fn plugins(flags: &Flags) -> Result<Plugins> {
         off: disabled.iter().filter_map(|plugin| AdmissionPlugin::from_name(plugin)).collect(),
         warnings,
     })
+}
+
+/// Returns why the configuration of a plugin has no effect, or none but for the plugins that are configured here.
+pub(super) fn why_not_configurable(plugin: &str) -> &'static str {
+    if DEFAULT_PLUGINS.contains(&plugin) || plugin == "NodeRestriction" {
+        "it needs none"
+    } else if OTHER_PLUGINS.contains(&plugin) {
+        "it is missing"
+    } else {
+        "Kubernetes 1.36 has no such plugin"
+    }
 }
 
 /// Returns a warning for each setting of `--runtime-config` that has no effect. The same versions are always served.
@@ -173,7 +191,7 @@ mod tests {
 
     fn flags(arguments: &[&str]) -> Flags {
         let all = "feature-gates\nenable-admission-plugins\ndisable-admission-plugins\nruntime-config";
-        let known = Known { program: "p", all, used: &[], accepted: &[], refused: &[] };
+        let known = Known { program: "p", all, used: &[], accepted: &[] };
         known.parse(arguments.iter().map(ToString::to_string)).unwrap()
     }
 

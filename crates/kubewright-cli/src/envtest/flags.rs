@@ -14,8 +14,6 @@ pub(super) struct Known {
     pub(super) used: &'static [(&'static str, &'static str)],
     /// The flags without an effect. The program does what they ask for, or what they set doesn't exist.
     pub(super) accepted: &'static [&'static str],
-    /// The flags that are errors, each with what there is instead: they would decide about requests.
-    pub(super) refused: &'static [(&'static str, &'static str)],
 }
 
 impl Known {
@@ -33,12 +31,6 @@ impl Known {
         for flag in self.accepted {
             let _ = writeln!(help, "  --{flag}");
         }
-        if !self.refused.is_empty() {
-            help.push_str("\nNot supported:\n");
-        }
-        for (flag, _) in self.refused {
-            let _ = writeln!(help, "  --{flag}");
-        }
         let _ = writeln!(help, "\nThe other flags of {} have no effect, and cause a warning.", self.program);
         help
     }
@@ -46,7 +38,7 @@ impl Known {
     /// Parses the arguments of the program: `--FLAG=VALUE`, `--FLAG VALUE`, and `--FLAG` for a switch that is on.
     ///
     /// # Errors
-    /// If an argument isn't a flag of the program, has no value, or is one that the program can't follow.
+    /// If an argument isn't a flag of the program, or has no value.
     pub(super) fn parse(&self, arguments: impl IntoIterator<Item = String>) -> Result<Flags> {
         let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut arguments = arguments.into_iter();
@@ -60,9 +52,6 @@ impl Known {
                 None => (flag, None),
             };
             let Some(is_switch) = self.is_switch(name) else { bail!("--{name} is not a flag of {}", self.program) };
-            if let Some((_, instead)) = self.refused.iter().find(|(refused, _)| *refused == name) {
-                bail!("--{name} is not supported: {instead}");
-            }
             let value = value.or_else(|| if is_switch { Some("true".into()) } else { arguments.next() });
             let Some(value) = value else { bail!("--{name} needs a value") };
             values.entry(name.to_owned()).or_default().push(value);
@@ -94,15 +83,19 @@ impl Flags {
         self.0.get(name)?.last().map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns whether a flag is given, if only with an empty value.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Returns the values of a flag that may be repeated.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.get(name).into_iter().flatten().map(String::as_str)
+    }
+
     /// Returns the values of a list: the flag may be repeated, and a value may have commas.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
-        self.0
-            .get(name)
-            .into_iter()
-            .flatten()
-            .flat_map(|value| value.split(','))
-            .filter(|one| !one.is_empty())
-            .collect()
+        self.all(name).flat_map(|value| value.split(',')).filter(|one| !one.is_empty()).collect()
     }
 }
 
@@ -110,13 +103,8 @@ impl Flags {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known {
-        program: "p",
-        all: "empty\nno\nport\nquiet switch\nx",
-        used: &[("port", "Port")],
-        accepted: &["quiet"],
-        refused: &[("no", "use --port")],
-    };
+    const KNOWN: Known =
+        Known { program: "p", all: "empty\nport\nquiet switch\nx", used: &[("port", "Port")], accepted: &["quiet"] };
 
     fn parse(arguments: &[&str]) -> Result<Flags> {
         KNOWN.parse(arguments.iter().map(ToString::to_string))
@@ -134,7 +122,6 @@ mod tests {
             (["--quiet", "true"].as_slice(), "\"true\" is not a flag of p"),
             (&["--y=1"], "--y is not a flag of p"),
             (&["--port"], "--port needs a value"),
-            (&["--no=1"], "--no is not supported: use --port"),
         ] {
             assert_eq!(parse(arguments).unwrap_err().to_string(), expect);
         }

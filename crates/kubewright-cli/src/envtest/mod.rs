@@ -5,12 +5,14 @@
 //! certificates and keys that its flags name. It keeps its objects in the data directory of `etcd`, which only answers
 //! health checks beside that.
 
+mod admission;
 mod api_server;
 mod authorization;
 mod authorization_config;
 mod etcd;
 mod features;
 mod flags;
+mod jwt;
 mod programs;
 mod reviewers;
 mod tokens;

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use crate::cluster::kubewright;
 
 /// The longest wait for a program.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that is stopped at the end of the test.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -31,7 +31,7 @@ impl Drop for Running {
     }
 }
 
-fn programs(folder: &Path) -> std::path::PathBuf {
+pub(crate) fn programs(folder: &Path) -> std::path::PathBuf {
     let directory = folder.join("with 'quotes'");
     let output = kubewright().arg("envtest").arg(&directory).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -39,12 +39,12 @@ fn programs(folder: &Path) -> std::path::PathBuf {
     directory
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Waits until a server returns a text.
-fn wait_for(url: &str, expect: &str) {
+pub(crate) fn wait_for(url: &str, expect: &str) {
     let clock = SystemClock::shared();
     let deadline = clock.monotonic() + PATIENCE;
     loop {
@@ -80,7 +80,7 @@ fn the_programs_start_and_stop_as_envtest_expects() {
 
 /// Writes an authority of clients and the certificate of an administrator, and returns the arguments of curl that use
 /// it.
-fn administrator(folder: &Path) -> [String; 4] {
+pub(crate) fn administrator(folder: &Path) -> [String; 4] {
     let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -100,7 +100,7 @@ fn administrator(folder: &Path) -> [String; 4] {
 }
 
 /// Sends a request of a user, and returns the body of the answer.
-fn request(credentials: &[String; 4], port: u16, method: &str, path: &str, body: &str) -> String {
+pub(crate) fn request(credentials: &[String; 4], port: u16, method: &str, path: &str, body: &str) -> String {
     let mut command = Command::new("curl");
     command
         .args(["--silent", "--insecure", "--user-agent", "test", "--max-time", "10", "--request", method])
@@ -134,6 +134,36 @@ fn flags_change_admission_and_audiences() {
     post(accounts, r#"{"metadata":{"name":"robot"}}"#);
     let token = post(&format!("{accounts}/robot/token"), "{}");
     assert!(token.contains(r#""audiences":["one","two"]"#), "{token}");
+}
+
+#[test]
+fn admission_plugins_are_configured_by_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, credentials, server) = (programs(folder.path()), administrator(folder.path()), free_port());
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [
+        {"name": "PodSecurity", "path": "pods.yaml"},
+    ]});
+    let pods = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "defaults": {"enforce": "restricted"}, "exemptions": {"namespaces": ["kube-system"]}});
+    fs::write(folder.path().join("config.yaml"), config.to_string()).unwrap();
+    fs::write(folder.path().join("pods.yaml"), pods.to_string()).unwrap();
+    let flags = [
+        format!("--secure-port={server}"),
+        format!("--client-ca-file={}", folder.path().join("ca.crt").display()),
+        "--authorization-mode=RBAC".into(),
+        "--disable-admission-plugins=ServiceAccount".into(),
+        format!("--admission-control-config-file={}", folder.path().join("config.yaml").display()),
+    ];
+    let command = Command::new(directory.join("kube-apiserver")).args(&flags).stderr(Stdio::null()).spawn();
+    let _api_server = Running(command.unwrap());
+    wait_for(&format!("https://127.0.0.1:{server}/readyz"), "ok");
+    let pod = r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+    for (namespace, expect) in
+        [("default", r#"violates PodSecurity \"restricted:latest\""#), ("kube-system", r#""kind":"Pod""#)]
+    {
+        let answer = request(&credentials, server, "POST", &format!("/api/v1/namespaces/{namespace}/pods"), pod);
+        assert!(answer.contains(expect), "{answer}");
+    }
 }
 
 #[test]
@@ -233,8 +263,20 @@ fn wrong_flags_are_errors() {
         ("kube-apiserver", vec!["--authorization-mode=Node,Node".into()], "names Node more than once"),
         ("kube-apiserver", vec!["--authorization-mode=ABAC".into()], "ABAC needs --authorization-policy-file"),
         ("kube-apiserver", vec!["--authorization-policy-file=/p".into()], "is for --authorization-mode=ABAC"),
-        ("kube-apiserver", vec!["--oidc-issuer-url=https://a".into()], "users can have the tokens"),
+        ("kube-apiserver", vec!["--oidc-issuer-url=https://a".into()], "must be specified together"),
+        (
+            "kube-apiserver",
+            vec!["--oidc-client-id=c".into(), "--authentication-config=/nowhere".into()],
+            "authentication-config file and oidc-* flags are mutually exclusive",
+        ),
+        (
+            "kube-apiserver",
+            vec!["--oidc-client-id=c".into(), "--oidc-issuer-url=https://kubernetes.default.svc.cluster.local".into()],
+            "invalid authentication configuration: jwt[0].issuer.url: Invalid value: \
+             \"https://kubernetes.default.svc.cluster.local\": URL must not overlap with disallowed issuers",
+        ),
         ("kube-apiserver", vec![format!("--token-auth-file={}", bad_key.display())], "has 1 of at least 3 columns"),
+        ("kube-apiserver", vec!["--admission-control-config-file=/nowhere".into()], "read /nowhere"),
         ("kube-apiserver", vec!["--insecure-port=0".into()], "--insecure-port is not a flag of kube-apiserver"),
         ("kube-apiserver", vec!["--anonymous-auth=no".into()], "\"no\" is neither true nor false"),
         ("etcd", vec!["--enable-v2".into()], "--enable-v2 is not a flag of etcd"),

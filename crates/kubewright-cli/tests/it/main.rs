@@ -9,6 +9,7 @@ mod command;
 mod deploy;
 mod dev;
 mod envtest;
+mod envtest_issuers;
 mod explain;
 mod image;
 mod installer;
