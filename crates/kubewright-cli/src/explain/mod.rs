@@ -7,7 +7,7 @@ mod about;
 mod children;
 mod fetch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
@@ -25,7 +25,8 @@ pub(crate) use self::fetch::{Kubectl, is_reconciling};
 /// The object to explain.
 #[derive(Clone, Debug)]
 pub(crate) struct ExplainOptions {
-    /// The kind, as in kubectl: `podset`, `podsets` or `PodSet`, optionally with its group (`podset.app.example.com`).
+    /// The kind, as in kubectl: `podset`, `podsets`, `PodSet` or a short name, optionally with its group
+    /// (`podset.app.example.com`).
     pub(crate) kind: String,
     /// The name of the object.
     pub(crate) name: String,
@@ -49,7 +50,7 @@ pub(crate) struct Explanation {
 /// Collects the explanation from the API server and the operators.
 pub(crate) async fn gather(client: &Client, options: &ExplainOptions, now: Timestamp) -> Result<Explanation> {
     let discovery = Discovery::new(client.clone()).run().await.context("list the kinds of the API server")?;
-    let (resource, scope) = find_kind(&discovery, &options.kind)?;
+    let (resource, scope) = find_kind(client, &discovery, &options.kind).await?;
     let kind = resource.kind.as_str();
     let namespace = options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let namespace = (scope == Scope::Namespaced).then_some(namespace);
@@ -89,12 +90,31 @@ pub(crate) async fn gather(client: &Client, options: &ExplainOptions, now: Times
     Ok(explanation)
 }
 
-/// Finds a kind by its name. Without a group, the name must be unique.
-fn find_kind(discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)> {
+/// The short names of resources, by group and plural.
+type ShortNames = BTreeMap<(String, String), Vec<String>>;
+
+/// Finds a kind by its name, or else by a short name. Without a group, the name must be unique.
+async fn find_kind(client: &Client, discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)> {
+    // As in kubectl, the name of one kind takes precedence over a short name of another.
+    if let Some(found) = find_named(discovery, &ShortNames::new(), wanted)? {
+        return Ok(found);
+    }
+    let short_names = short_names(client).await.unwrap_or_else(|error| {
+        // API servers before Kubernetes 1.27 don't serve this form of discovery.
+        tracing::debug!(%error, "can't list the short names of kinds");
+        ShortNames::new()
+    });
+    find_named(discovery, &short_names, wanted)?.with_context(|| {
+        format!("the API server has no kind {wanted}: check its name with kubectl api-resources, and that its CustomResourceDefinition is installed")
+    })
+}
+
+fn find_named(discovery: &Discovery, short_names: &ShortNames, wanted: &str) -> Result<Option<(ApiResource, Scope)>> {
     let mut found = Vec::new();
     for group in discovery.groups() {
         for (resource, capabilities) in group.recommended_resources() {
-            if is_meant(wanted, &resource) {
+            let short = short_names.get(&(resource.group.clone(), resource.plural.clone()));
+            if is_meant(wanted, &resource, short.map(Vec::as_slice).unwrap_or_default()) {
                 found.push((resource, capabilities.scope));
             }
         }
@@ -103,18 +123,32 @@ fn find_kind(discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)
         let names: Vec<_> = found.iter().map(|(resource, _)| full_name(resource)).collect();
         bail!("{wanted} is the name of several kinds: choose one of {}", names.join(", "));
     }
-    found.pop().with_context(|| {
-        format!("the API server has no kind {wanted}: check its name with kubectl api-resources, and that its CustomResourceDefinition is installed")
-    })
+    Ok(found.pop())
+}
+
+/// Reads the short names, which [`Discovery`] leaves out.
+async fn short_names(client: &Client) -> Result<ShortNames, kube::Error> {
+    let core = client.list_core_api_versions_aggregated().await?;
+    let groups = client.list_api_groups_aggregated().await?;
+    let mut names = ShortNames::new();
+    for group in core.items.into_iter().chain(groups.items) {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        for resource in group.versions.into_iter().flat_map(|version| version.resources) {
+            let key = (name.clone(), resource.resource.unwrap_or_default());
+            names.entry(key).or_default().extend(resource.short_names);
+        }
+    }
+    Ok(names)
 }
 
 fn full_name(resource: &ApiResource) -> String {
     if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
 }
 
-fn is_meant(wanted: &str, resource: &ApiResource) -> bool {
+fn is_meant(wanted: &str, resource: &ApiResource, short_names: &[String]) -> bool {
     let (name, group) = wanted.split_once('.').map_or((wanted, None), |(name, group)| (name, Some(group)));
-    let is_name = name.eq_ignore_ascii_case(&resource.kind) || name.eq_ignore_ascii_case(&resource.plural);
+    let is_name =
+        [&resource.kind, &resource.plural].into_iter().chain(short_names).any(|known| name.eq_ignore_ascii_case(known));
     let is_group = |group: &str| {
         group == resource.group || group.strip_prefix(&format!("{}.", resource.version)) == Some(&resource.group)
     };
@@ -217,6 +251,8 @@ async fn events(
 
 #[cfg(test)]
 mod tests {
+    use kubewright_cluster::{Cluster, Pods};
+
     use super::*;
 
     #[test]
@@ -229,11 +265,41 @@ mod tests {
             plural: "podsets".into(),
         };
         for name in ["podset", "PodSet", "podsets", "podset.app.example.com", "podsets.v1alpha1.app.example.com"] {
-            assert!(is_meant(name, &resource), "{name}");
+            assert!(is_meant(name, &resource, &[]), "{name}");
         }
         for name in ["pods", "podset.example.com", "podset.v1.app.example.com"] {
-            assert!(!is_meant(name, &resource), "{name}");
+            assert!(!is_meant(name, &resource, &[]), "{name}");
+        }
+        let short_names = ["ps".to_owned()];
+        for name in ["ps", "ps.app.example.com", "podsets"] {
+            assert!(is_meant(name, &resource, &short_names), "{name}");
+        }
+        for name in ["p", "ps.example.com"] {
+            assert!(!is_meant(name, &resource, &short_names), "{name}");
         }
         assert_eq!(full_name(&resource), "podsets.app.example.com");
+    }
+
+    #[tokio::test]
+    async fn kinds_are_found_by_their_short_names() {
+        let cluster = Cluster::builder().pods(Pods::None).start().await.unwrap();
+        let client = cluster.client();
+        let discovery = Discovery::new(client.clone()).run().await.unwrap();
+        for (name, plural) in [
+            ("deploy", "deployments.apps"),
+            ("deploy.apps", "deployments.apps"),
+            ("po", "pods"),
+            ("pod", "pods"),
+            ("crd", "customresourcedefinitions.apiextensions.k8s.io"),
+        ] {
+            let (resource, _) = find_kind(&client, &discovery, name).await.unwrap();
+            assert_eq!(full_name(&resource), plural);
+        }
+        // `all` is a category.
+        for name in ["all", "deploy.batch", "cow"] {
+            let refused = find_kind(&client, &discovery, name).await.unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("the API server has no kind {name}: ")), "{refused}");
+        }
+        cluster.shutdown().await;
     }
 }
