@@ -65,7 +65,8 @@ pub use kubewright_apimachinery::cidr::Cidr;
 pub use kubewright_apiserver::{
     AbacPolicies, AbacPolicyError, AccessReview, AccessReviewer, AdmissionPlugin, Attributes, AuditLog, AuditPolicy,
     AuditPolicyError, AuditSink, AuthorizationMode, Checkpoint, DataDirError, Durability, ListenError, ListenOptions,
-    ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError, TlsError, TokenReviewer, UserInfo,
+    PodSecurityConfig, PodSecurityConfigError, ResourceUsage, ServerCertificate, ServiceRange, ServiceRangeError,
+    TlsError, TokenReviewer, UserInfo,
 };
 
 pub use self::{

@@ -23,6 +23,7 @@ use super::{
     job::Jobs,
     namespace_defaults::{self, Clients},
     node_lifecycle::NodeLifecycle,
+    node_ttl::NodeTtl,
     pod_garbage::PodGarbage,
     protection::Protection,
     reconcile::{self, Controller},
@@ -111,6 +112,7 @@ impl ControllerManager<'_> {
         self.control(selected, "service-cidr-controller", ServiceCidrs::default(), spawn);
         self.control(selected, "statefulset-controller", StatefulSets::new(pods()), spawn);
         self.control(selected, "taint-eviction-controller", TaintEvictions::new(clock.clone()), spawn);
+        self.control(selected, "ttl-controller", NodeTtl::default(), spawn);
         self.control(selected, "validatingadmissionpolicy-status-controller", PolicyStatuses::new(api.clone()), spawn);
     }
 

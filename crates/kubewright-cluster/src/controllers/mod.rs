@@ -14,6 +14,7 @@
 //!   [`cron_job`]: the workloads
 //! * [`autoscaler`]: horizontal pod autoscalers
 //! * [`node_lifecycle`]: the conditions and taints of nodes
+//! * [`node_ttl`]: for how long a kubelet may use what it has read, by the number of nodes
 //! * [`pod_garbage`]: the pods of nodes that are gone
 //! * [`taint_eviction`]: the eviction of pods by taints
 //! * [`disruption`]: the status of pod disruption budgets
@@ -59,6 +60,7 @@ pub(crate) mod kubernetes_service;
 pub(crate) mod manager;
 pub(crate) mod namespace_defaults;
 mod node_lifecycle;
+mod node_ttl;
 pub(crate) mod objects;
 pub(crate) mod pod;
 mod pod_garbage;

@@ -244,7 +244,7 @@ fn fail(pod: &Value, condition: Option<Value>) -> Option<Step> {
         let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != condition["type"]);
         status["conditions"] = others.cloned().chain([condition.clone()]).collect();
     }
-    Step::status(&Kind::POD, pod, status)
+    Step::shared_status(&Kind::POD, pod, status)
 }
 
 #[cfg(test)]

@@ -271,6 +271,16 @@ impl Step {
         Some(Self::Merge(path, "/status", patch))
     }
 
+    /// Like [`Self::status`], with the precondition that the object hasn't changed since the decision: for a status
+    /// with lists that others write as well, such as the conditions of a pod.
+    pub(crate) fn shared_status(kind: &Kind, object: &Value, status: Value) -> Option<Self> {
+        let mut step = Self::status(kind, object, status);
+        if let Some(Self::Merge(_, _, patch)) = &mut step {
+            patch["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+        }
+        step
+    }
+
     /// Returns a deletion in the background.
     pub(crate) fn delete(kind: &Kind, object: &Value) -> Self {
         Self::delete_as(kind, object, Deletion::Background)

@@ -144,7 +144,7 @@ impl ResourceClaims {
             status.insert("reservedFor".into(), kept.clone().into());
             status.retain(|field, _| (field != "reservedFor" || !kept.is_empty()) && (field != "allocation" || !ends));
         }
-        plan.steps.extend(Step::status(&CLAIM, claim, status));
+        plan.steps.extend(Step::shared_status(&CLAIM, claim, status));
         if ends {
             let others: Vec<_> = finalizers.iter().filter(|name| *name != FINALIZER).collect();
             let patch = json!({"metadata": {"uid": claim["metadata"]["uid"], "finalizers": others}});

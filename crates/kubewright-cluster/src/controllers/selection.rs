@@ -31,7 +31,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 29] = [
+    pub const NAMES: [&'static str; 30] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -60,6 +60,7 @@ impl Controllers {
         "serviceaccount-token-controller",
         "statefulset-controller",
         "taint-eviction-controller",
+        "ttl-controller",
         "validatingadmissionpolicy-status-controller",
     ];
 

@@ -134,7 +134,6 @@ impl Controller for TaintEvictions {
             plan.requeue_after(left);
             return plan;
         }
-        plan.event(false, "TaintManagerEviction", format!("Marking for deletion Pod {}/{}", key.namespace, key.name));
         const TARGET: &str = "DisruptionTarget";
         let others = list(pod, "/status/conditions").iter().filter(|condition| condition["type"] != TARGET);
         let target = json!({
@@ -143,8 +142,9 @@ impl Controller for TaintEvictions {
             "message": "Taint manager: deleting due to NoExecute taint",
         });
         let conditions: Vec<_> = others.cloned().chain([target]).collect();
-        let patch = json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": conditions}});
-        plan.steps.push(Step::Merge(Kind::POD.address(&key.namespace, &key.name), "/status", patch));
+        let patch = json!({"status": {"conditions": conditions}});
+        plan.steps.push(Step::change_through(&Kind::POD, pod, "/status", patch));
+        plan.event(false, "TaintManagerEviction", format!("Marking for deletion Pod {}/{}", key.namespace, key.name));
         plan.steps.push(Step::delete(&Kind::POD, pod));
         plan
     }

@@ -93,3 +93,36 @@ subsets:
     assert!(!slices.iter().any(is_mirror));
     cluster.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_gets_another_manager_is_replaced() {
+    let cluster = simulated().await;
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}});
+    let services: Api<Service> = Api::namespaced(cluster.client(), "default");
+    let service = serde_json::from_value(service).expect("a service");
+    services.create(&PostParams::default(), &service).await.expect("created");
+    let run = async |name: &str| {
+        let mut pod = crate::pod(name, "sleep 1000", json!({}));
+        pod.labels_mut().insert("app".into(), "web".into());
+        crate::create(&cluster, &pod).await;
+    };
+    run("a").await;
+    const MANAGER: &str = "endpointslice.kubernetes.io/managed-by";
+    let own = |slices: &[&EndpointSlice]| -> Vec<(String, usize)> {
+        let ours = slices.iter().filter(|slice| {
+            slice.name_any().starts_with("web-")
+                && slice.labels().get(MANAGER).is_some_and(|by| by == "endpointslice-controller.k8s.io")
+        });
+        ours.map(|slice| (slice.name_any(), slice.endpoints.as_ref().map_or(0, Vec::len))).collect()
+    };
+    let found = cluster.expect::<EndpointSlice>(|all| own(all).iter().any(|(_, count)| *count == 1)).await;
+    let name = found.expect("a slice").iter().map(|one| one.name_any()).find(|name| name.starts_with("web-"));
+    let name = name.expect("its name");
+    let slices: Api<EndpointSlice> = Api::namespaced(cluster.client(), "default");
+    let label = kube::api::Patch::Merge(json!({"metadata": {"labels": {MANAGER: "me"}}}));
+    slices.patch(&name, &kube::api::PatchParams::default(), &label).await.expect("patched");
+    cluster.expect::<EndpointSlice>(|all| own(all).iter().any(|(_, count)| *count == 1)).await.expect("another slice");
+    run("b").await;
+    cluster.expect::<EndpointSlice>(|all| own(all).iter().any(|(_, count)| *count == 2)).await.expect("both");
+    cluster.shutdown().await;
+}

@@ -7,7 +7,7 @@ mod tests;
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
-use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_apiserver::Change;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
         reconcile::{Controller, Key, Plan, Step},
         value::{controller_reference, is_deleting, list, text},
     },
-    ENDPOINTS, ENDPOINTS_LIMIT, MANAGED_BY, SERVICE, SERVICE_NAME, SLICE, put, remove_others,
+    ENDPOINTS, ENDPOINTS_LIMIT, MANAGED_BY, SERVICE, SERVICE_NAME, SLICE, Slices, put, remove_others, take_slice,
 };
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -33,33 +33,10 @@ pub(crate) struct Mirroring {
     services: BTreeMap<Key, Arc<Value>>,
     endpoints: BTreeMap<Key, Arc<Value>>,
     /// The slices of this controller, by service.
-    slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
+    slices: Slices,
 }
 
 impl Mirroring {
-    fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
-        let labels = &change.object()["metadata"]["labels"];
-        let service = labels[SERVICE_NAME].as_str().filter(|_| labels[MANAGED_BY] == MANAGER);
-        // A slice may get another label.
-        let mut concerned = Vec::new();
-        let namespace = key.namespace.clone();
-        let of_namespace = self.slices.range_mut(Key::first_of(&namespace)..);
-        for (owner, slices) in of_namespace.take_while(|(owner, _)| owner.namespace == namespace) {
-            if slices.remove(&key.name).is_some() {
-                concerned.push(owner.clone());
-            }
-        }
-        self.slices.retain(|_, slices| !slices.is_empty());
-        if let Some(service) = service {
-            let owner = Key { namespace, name: service.into() };
-            if change.kind != ChangeKind::Deleted {
-                self.slices.entry(owner.clone()).or_default().insert(key.name, change.object().clone());
-            }
-            concerned.push(owner);
-        }
-        concerned
-    }
-
     /// Returns the Endpoints of this name if they are mirrored.
     fn mirrored(&self, key: &Key) -> Option<&Value> {
         let is_without_selector =
@@ -89,7 +66,7 @@ impl Controller for Mirroring {
             put(&mut self.endpoints, &key, change);
             vec![key]
         } else {
-            self.take_slice(key, change)
+            take_slice(&mut self.slices, MANAGER, &key, change)
         }
     }
 

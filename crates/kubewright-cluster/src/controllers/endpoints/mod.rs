@@ -9,13 +9,13 @@ pub(crate) mod mirroring;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
 use jiff::Timestamp;
 use kubewright_apimachinery::selector::LabelSelector;
-use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_apiserver::{Change, ChangeKind, StoredObject};
 use serde_json::{Map, Value, json};
 
 use self::{address::Group, hints::Traffic};
@@ -53,7 +53,7 @@ pub(crate) struct Endpoints {
     services: BTreeMap<Key, Arc<Value>>,
     pods: Objects,
     /// The slices of this controller, by service.
-    slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
+    slices: Slices,
     endpoints: BTreeMap<Key, Arc<Value>>,
     /// The services that are gone, and whose Endpoints follow, whoever has written them.
     abandoned: BTreeSet<Key>,
@@ -134,23 +134,32 @@ impl Endpoints {
             .map(|(service, _)| service.clone())
             .collect()
     }
+}
 
-    fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
-        let labels = &change.object()["metadata"]["labels"];
-        let service = labels[SERVICE_NAME].as_str().filter(|_| labels[MANAGED_BY] == MANAGER);
-        let Some(service) = service else { return Vec::new() };
-        let service = Key { namespace: key.namespace, name: service.into() };
-        let slices = self.slices.entry(service.clone()).or_default();
-        if change.kind == ChangeKind::Deleted {
-            slices.remove(&key.name);
-            if slices.is_empty() {
-                self.slices.remove(&service);
+/// The slices of a controller, by service.
+type Slices = BTreeMap<Key, BTreeMap<String, Arc<Value>>>;
+
+/// Keeps a slice under its service, if it has the labels of the controller. Returns the services that it concerns: also
+/// the one whose slice it was before its labels changed.
+fn take_slice(slices: &mut Slices, manager: &str, key: &Key, change: &Change) -> Vec<Key> {
+    let owner = |version: &StoredObject| {
+        let service = version.label(SERVICE_NAME).filter(|_| version.label(MANAGED_BY) == Some(manager))?;
+        Some(Key { namespace: key.namespace.clone(), name: service.to_owned() })
+    };
+    let (before, now) = (change.previous.as_ref().and_then(owner), owner(&change.stored));
+    for owner in before.iter().chain(&now) {
+        if let Entry::Occupied(mut entry) = slices.entry(owner.clone()) {
+            entry.get_mut().remove(&key.name);
+            if entry.get().is_empty() {
+                entry.remove();
             }
-        } else {
-            slices.insert(key.name, change.object().clone());
         }
-        vec![service]
     }
+    if let Some(owner) = now.as_ref().filter(|_| change.kind != ChangeKind::Deleted) {
+        slices.entry(owner.clone()).or_default().insert(key.name.clone(), change.object().clone());
+    }
+    let also = before.filter(|before| now.as_ref() != Some(before));
+    now.into_iter().chain(also).collect()
 }
 
 fn put(objects: &mut BTreeMap<Key, Arc<Value>>, key: &Key, change: &Change) {
@@ -187,7 +196,7 @@ impl Controller for Endpoints {
             put(&mut self.endpoints, &key, change);
             vec![key]
         } else {
-            self.take_slice(key, change)
+            take_slice(&mut self.slices, MANAGER, &key, change)
         }
     }
 

@@ -151,6 +151,8 @@ pub(crate) struct Graph {
     dependents: BTreeMap<Uid, BTreeSet<Uid>>,
     /// The results of lookups, for owners that are not in the graph in the form in which their dependents name them.
     verdicts: BTreeMap<OwnerIdentity, OwnerState>,
+    /// The owners that have been removed, as long as they have dependents. A lookup may have found one before.
+    gone: BTreeSet<Uid>,
     /// Objects that need a decision.
     dirty: BTreeSet<Uid>,
 }
@@ -195,6 +197,7 @@ impl Graph {
                 self.verdicts.insert(identity.clone(), OwnerState::Absent);
             }
             self.verdicts.retain(|claim, verdict| *claim.uid != *uid || *verdict != OwnerState::Present);
+            self.gone.insert(object.uid);
         }
         self.touch_dependents(uid);
         for owner in &owners {
@@ -227,6 +230,7 @@ impl Graph {
     fn forget_if_unreferenced(&mut self, owner: &Uid) {
         if self.dependents.get(owner).is_some_and(BTreeSet::is_empty) {
             self.dependents.remove(owner);
+            self.gone.remove(owner);
             self.verdicts.retain(|claim, _| claim.uid != *owner);
         }
     }
@@ -245,7 +249,8 @@ impl Graph {
     /// Records the result of looking up an owner.
     pub(crate) fn verified(&mut self, claim: OwnerIdentity, verdict: OwnerState) {
         if self.dependents.contains_key(&claim.uid) {
-            self.verdicts.insert(claim, verdict);
+            let is_outdated = verdict == OwnerState::Present && self.gone.contains(&claim.uid);
+            self.verdicts.insert(claim, if is_outdated { OwnerState::Absent } else { verdict });
         }
     }
 

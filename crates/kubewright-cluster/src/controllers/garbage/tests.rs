@@ -346,3 +346,21 @@ fn an_owner_may_be_named_in_any_version_that_there_is() {
         world.check(expect);
     }
 }
+
+#[test]
+fn an_owner_that_goes_during_its_lookup_is_gone() {
+    let mut world = World::with(&["a", "b: a"]);
+    // The dependent names the owner by another version than that in which it is stored.
+    world.change("b", |object| object.owners[0].api_version = "v2".into());
+    world.graph.next();
+    let uid = world.objects["b"].uid.clone();
+    let Decision::Verify(claims) = world.graph.decide(&uid) else { panic!("{:?}", world.graph.decide(&uid)) };
+    // The server answers that the owner is there; its removal arrives before the answer.
+    world.delete("a", "Background");
+    while world.graph.next().is_some() {}
+    for claim in claims {
+        world.graph.verified(claim, OwnerState::Present);
+    }
+    world.graph.touch(uid);
+    world.check(&[]);
+}

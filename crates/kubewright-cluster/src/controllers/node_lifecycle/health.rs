@@ -60,7 +60,7 @@ pub(super) fn not_ready(pod: &Value, now: Timestamp) -> Vec<Step> {
     ready["observedGeneration"] = pod["metadata"]["generation"].clone();
     let (regarding, message) = (regarding(&Kind::POD, pod), "Node is not ready".into());
     let event = Step::EventAbout(ObjectEvent::new(regarding, true, "NodeNotReady", message));
-    Step::status(&Kind::POD, pod, status).into_iter().chain([event]).collect()
+    Step::shared_status(&Kind::POD, pod, status).into_iter().chain([event]).collect()
 }
 
 /// Returns the conditions of a node whose state is unknown.

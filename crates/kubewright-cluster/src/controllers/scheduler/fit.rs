@@ -153,20 +153,24 @@ impl Requested {
         i64::try_from(shares.sum::<i128>()).unwrap_or_default() / 2
     }
 
-    /// Returns how evenly the compared resources of a node would be requested beside a pod that requests `wanted`, in
-    /// percent; zero for a pod that requests none of them.
+    /// Returns how much more evenly the compared resources of a node would be requested with a pod that requests
+    /// `wanted`, in percent: 75 for no difference, more for an improvement; zero for a pod that requests none of them.
     pub(crate) fn balance(&self, wanted: &Amounts, node: &Value) -> i64 {
         let amount = |amounts: &Amounts, name: &str| amounts.get(name).copied().unwrap_or_default();
         if COMPARED.iter().all(|(name, _)| amount(wanted, name) == 0) {
             return 0;
         }
-        let [cpu, memory] = COMPARED.map(|(name, _)| {
-            let total = node["status"]["allocatable"][name].as_str().and_then(quantity).filter(|total| *total > 0)?;
-            Some(((amount(&self.sum, name).saturating_add(amount(wanted, name))) as f64 / total as f64).min(1.0))
-        });
-        // Half of the difference is the standard deviation of two numbers.
-        let deviation = cpu.zip(memory).map_or(0.0, |(cpu, memory)| (cpu - memory).abs() / 2.0);
-        ((1.0 - deviation) * 100.0) as i64
+        let evenness = |added: &dyn Fn(&str) -> i128| {
+            let [cpu, memory] = COMPARED.map(|(name, _)| {
+                let total =
+                    node["status"]["allocatable"][name].as_str().and_then(quantity).filter(|total| *total > 0)?;
+                Some((amount(&self.sum, name).saturating_add(added(name)) as f64 / total as f64).min(1.0))
+            });
+            // Half of the difference is the standard deviation of two numbers.
+            let deviation = cpu.zip(memory).map_or(0.0, |(cpu, memory)| (cpu - memory).abs() / 2.0);
+            ((1.0 - deviation) * 100.0) as i64
+        };
+        50 + (50 + evenness(&|name| amount(wanted, name)) - evenness(&|_| 0)) / 2
     }
 
     /// Returns what a node lacks for a pod that requests `wanted`.

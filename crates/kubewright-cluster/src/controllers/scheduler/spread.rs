@@ -66,9 +66,9 @@ impl<'a> Constraint<'a> {
             && (!self.honors_taints || untolerated_taint(pod, node).is_none())
     }
 
-    /// Returns whether another pod of the same namespace counts.
+    /// Returns whether another pod of the same namespace counts. As in Kubernetes, none does for an empty selector.
     fn counts(&self, peer: Peer<'_>) -> bool {
-        !peer.pod.is_deleting && self.selector.matches(|key| peer.pod.label(key))
+        !peer.pod.is_deleting && !self.selector.is_empty() && self.selector.matches(|key| peer.pod.label(key))
     }
 }
 

@@ -121,11 +121,11 @@ fn pods_prefer_to_be_beside_some_pods_and_apart_from_others() {
 #[test]
 fn pods_are_placed_so_that_resources_are_requested_evenly() {
     let mut scheduler = scheduler();
-    for (name, cpu, memory) in [("a1", "95", "0"), ("a2", "1", "40Gi"), ("b1", "1900m", "1Gi")] {
+    let containers = |requests: Value| json!({"containers": [{"name": "main", "resources": {"requests": requests}}]});
+    for (name, cpu, memory) in [("a1", "50", "0"), ("a2", "500m", "20Gi"), ("b1", "2", "0")] {
         let requests = json!({"cpu": cpu, "memory": memory});
-        let containers = json!([{"name": "main", "resources": {"requests": requests}}]);
-        put(&mut scheduler, &on(name, pod(&format!("on-{name}"), json!({}), json!({"containers": containers}))));
+        put(&mut scheduler, &on(name, pod(&format!("on-{name}"), json!({}), containers(requests))));
     }
-    // `a1` would have 4 % and 99 % left, which is more than 45 % and 49 %, but less even.
-    assert_eq!(place(&mut scheduler, &web("1", json!({}))), "a2");
+    // `a1` has 50 % and 100 % left, `a2` 75 % of both. A quarter of the memory makes them as even as each other.
+    assert_eq!(place(&mut scheduler, &pod("1", json!({}), containers(json!({"memory": "20Gi"})))), "a1");
 }

@@ -47,6 +47,7 @@ fn the_skew_is_limited() {
     check(&["n", "far"], json!({}), None);
     check(&["n", "nowhere"], json!({}), Some(SKEW));
     check(&["n"], json!({"labelSelector": {"matchLabels": {"app": "other"}}}), None);
+    check(&["n"], json!({"labelSelector": {}}), None);
 }
 
 #[test]
