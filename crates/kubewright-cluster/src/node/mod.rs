@@ -312,7 +312,8 @@ impl Kubelet {
                     _ => self.host.hosts.take_slice(key, object),
                 }
             }
-            kind @ ("/configmaps" | "/secrets") if change.kind != ChangeKind::Deleted => {
+            // Volumes lose the files of an optional one that is deleted.
+            kind @ ("/configmaps" | "/secrets") => {
                 let text = |field: &str| change.object()["metadata"][field].as_str().unwrap_or_default();
                 let (namespace, name) = (text("namespace"), text("name").to_owned());
                 let reference = match kind {

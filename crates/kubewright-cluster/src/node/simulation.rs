@@ -155,7 +155,7 @@ impl Simulation {
         }
     }
 
-    async fn perform(&self, action: PodAction) {
+    async fn perform(&self, mut action: PodAction) {
         if let PodAction::Start(_) = &action
             && !self.start.is_zero()
         {
@@ -170,7 +170,18 @@ impl Simulation {
                 PodAction::Remove(pod) => self.remove(pod).await,
             };
             match result {
-                Err(error) if !is_gone(&error) && !is_conflict(&error) => {
+                // Others have written the pod meanwhile, such as a condition.
+                Err(error) if is_conflict(&error) => match &mut action {
+                    PodAction::Start(pod) | PodAction::Update(pod) => {
+                        let Ok(Some(found)) = self.client.get(&address(pod)).await else { return };
+                        if found["metadata"]["uid"] != pod["metadata"]["uid"] {
+                            return;
+                        }
+                        *pod = Arc::new(found);
+                    }
+                    PodAction::Reject(..) | PodAction::Remove(_) => return,
+                },
+                Err(error) if !is_gone(&error) => {
                     tracing::debug!(%error, "failed to write a simulated pod");
                     tokio::time::sleep(Duration::from_millis(100) * 2u32.pow(attempt)).await;
                 }
@@ -215,8 +226,9 @@ impl Simulation {
     }
 
     async fn write(&self, pod: &Value, status: &PodStatus) -> Result<(), kube::Error> {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        self.client.merge(&address(pod), "/status", &patch(uid, status)).await.map(drop)
+        let [uid, version] =
+            ["uid", "resourceVersion"].map(|field| pod["metadata"][field].as_str().unwrap_or_default());
+        self.client.merge(&address(pod), "/status", &patch(uid, version, status)).await.map(drop)
     }
 
     /// Ends the main containers of a running pod with an exit code; the restart policy decides what follows.

@@ -399,6 +399,18 @@ fn own(path: &Path, group: u32) -> io::Result<()> {
 }
 
 impl VolumePlace<'_> {
+    /// Like [`Self::own`], for a volume that outlives the pod: once for each pod, since its containers may have changed
+    /// permissions since then.
+    fn own_once(&self, name: &str, path: &Path) -> io::Result<()> {
+        // No volume's name begins with a dot.
+        let mark = self.pod_directory.join(FOLDER).join(format!(".{name}"));
+        if self.group.is_none() || mark.exists() {
+            return Ok(());
+        }
+        self.own(path)?;
+        std::fs::write(mark, "")
+    }
+
     /// Lets the group own a directory that the pod writes. The path may be a link to it.
     fn own(&self, path: &Path) -> io::Result<()> {
         let Some(group) = self.group else { return Ok(()) };
@@ -429,7 +441,7 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
     match content {
         Content::Local(path, read_only) => {
             check_local(path)?;
-            return if *read_only { Ok(path.clone()) } else { place.own(path).map(|()| path.clone()) };
+            return if *read_only { Ok(path.clone()) } else { place.own_once(name, path).map(|()| path.clone()) };
         }
         Content::Device(device, read_only) => {
             let Some((devices, uid)) = place.devices else {
@@ -438,15 +450,18 @@ pub(crate) fn make(place: &VolumePlace<'_>, name: &str, content: &Content) -> io
             };
             let point = devices.mount(uid, device)?;
             if !*read_only {
-                place.own(&point)?;
+                place.own_once(name, &point)?;
             }
             return Ok(point);
         }
         Content::RawDevice(path) => return Ok(path.clone()),
         Content::HostPath(path, kind) => return host_path::ensure(path, kind).map(|()| path.clone()),
         Content::Folder(path) => {
-            create(path, FOR_ALL)?;
-            return place.own(path).map(|()| path.clone());
+            // As volumes of hosts in Kubernetes, a directory with files keeps its permissions.
+            if create(path, FOR_ALL)? {
+                place.own(path)?;
+            }
+            return Ok(path.clone());
         }
         Content::Empty | Content::Memory(_) => {
             if let Some(parent) = volume.parent() {
@@ -657,13 +672,18 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         for name in ["written", "read"] {
             std::fs::create_dir(at(name)).expect("created");
-            make(&place, "v", &Content::Local(at(name), name == "read")).expect("made");
+            make(&place, name, &Content::Local(at(name), name == "read")).expect("made");
         }
         std::fs::create_dir(at("target")).expect("created");
         symlink(at("target"), at("link")).expect("linked");
-        make(&place, "v", &Content::Local(at("link"), false)).expect("made");
+        make(&place, "link", &Content::Local(at("link"), false)).expect("made");
         let set_group_id = |name: &str| std::fs::metadata(at(name)).expect("it exists").mode() & 0o2000 != 0;
         assert!(set_group_id("written") && !set_group_id("read") && set_group_id("target"));
+        // A restarted container finds the permissions that it has set.
+        std::fs::set_permissions(at("written"), Permissions::from_mode(0o700)).expect("set");
+        make(&place, "written", &Content::Local(at("written"), false)).expect("made");
+        let mode = std::fs::metadata(at("written")).expect("it exists").mode() & 0o7777;
+        assert_eq!(mode, 0o700);
         let error = make(&place, "v", &Content::Local(at("gone"), false)).expect_err("refused").to_string();
         assert_eq!(error, format!("path {:?} does not exist", at("gone").display().to_string()));
         assert!(!at("gone").exists());

@@ -49,6 +49,11 @@ async fn the_node_is_ready_and_alive() {
     let drivers = Api::<CSINode>::all(cluster.client()).get("kubewright").await.expect("its storage drivers");
     assert!(drivers.spec.drivers.is_empty());
     assert_eq!(drivers.owner_references()[0].uid, node.uid().unwrap_or_default());
+    let is_marked = |node: &Node| node.annotations().get("node.alpha.kubernetes.io/ttl").is_some_and(|ttl| ttl == "0");
+    cluster
+        .expect::<Node>(|nodes| nodes.iter().any(|node| is_marked(node)))
+        .await
+        .expect("the annotation of a small cluster");
     assert!(drivers.annotations()["storage.alpha.kubernetes.io/migrated-plugins"].contains("kubernetes.io/aws-ebs,"));
     cluster.shutdown().await;
 }
@@ -356,5 +361,32 @@ async fn a_deleted_pod_is_removed_after_its_end_is_reported() {
         assert_eq!((crate::phase(&last), exit_code(&last)), (phase, Some(code)), "{name}");
         assert_eq!(condition(&last, "Ready"), "False", "{name}");
     }
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conditions_of_others_survive() {
+    let cluster = running().await;
+    let all = pods(&cluster);
+    let containers: Vec<_> = ["a", "b", "c"]
+        .iter()
+        .map(|name| json!({"name": name, "image": "busybox", "command": ["sleep", "1000"]}))
+        .collect();
+    let write = async |number: u64| {
+        let name = format!("p{number}");
+        let spec = json!({"readinessGates": [{"conditionType": "example.com/ok"}], "containers": containers});
+        create(&cluster, &pod(&name, "", spec)).await;
+        // While the node reports the start of the containers.
+        tokio::time::sleep(Duration::from_millis(number * 10)).await;
+        let gate = json!({"status": {"conditions": [{"type": "example.com/ok", "status": "True"}]}});
+        let patch = kube::api::Patch::Strategic(gate);
+        all.patch_status(&name, &kube::api::PatchParams::default(), &patch).await.expect("patched");
+    };
+    futures::future::join_all((0..40).map(write)).await;
+    let is_ready = |pod: &&Pod| condition(pod, "Ready") == "True";
+    let ready = cluster.expect::<Pod>(|all| all.iter().filter(|pod| is_ready(pod)).count() == 40).await;
+    let lost = |pods: Vec<Pod>| pods.iter().filter(|pod| condition(pod, "example.com/ok").is_empty()).count();
+    let found = all.list(&kube::api::ListParams::default()).await.expect("listed").items;
+    assert!(ready.is_ok(), "{} of 40 conditions are lost", lost(found));
     cluster.shutdown().await;
 }

@@ -264,8 +264,33 @@ async fn hooks_run_after_the_start_and_before_the_end() {
 
     let failing = json!({"exec": {"command": ["sh", "-c", "echo alas; exit 3"]}});
     create(&cluster, &pod("failing", "", web(json!({"lifecycle": {"postStart": failing}})))).await;
-    wait_for_event(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed: alas").await;
+    wait_for_event(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed").await;
     until(&cluster, "failing", |pod| container(pod).restart_count >= 1).await;
+    cluster.shutdown().await;
+}
+
+/// A container is asked to end by SIGTERM, though its hook doesn't end.
+#[tokio::test]
+async fn hooks_do_not_outlast_the_grace_period() {
+    let cluster = running().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    for which in ["postStart", "preStop"] {
+        let [begun, asked] = ["begun", "asked"].map(|what| folder.path().join(format!("{which}-{what}")));
+        let (begins, asks) = (begun.display(), asked.display());
+        let command = format!("trap ': > {asks}; exit 0' TERM; : > {begins}; while true; do sleep 0.1; done");
+        let never = json!({"exec": {"command": ["sleep", "1000"]}});
+        let main =
+            json!({"name": "main", "image": "busybox", "command": ["sh", "-c", command], "lifecycle": {which: never}});
+        let name = which.to_ascii_lowercase();
+        create(&cluster, &pod(&name, "", json!({"terminationGracePeriodSeconds": 1, "containers": [main]}))).await;
+        crate::eventually("the trap", async || begun.exists().then_some(())).await;
+        if which == "preStop" {
+            until(&cluster, &name, is_running).await;
+        }
+        pods(&cluster).delete(&name, &DeleteParams::default()).await.expect("accepted");
+        gone(&cluster, &name).await;
+        assert!(asked.exists(), "{which}");
+    }
     cluster.shutdown().await;
 }
 

@@ -89,3 +89,19 @@ async fn pods_without_a_node_stay_pending() {
     assert_eq!(found.spec.and_then(|spec| spec.node_name), None);
     cluster.shutdown().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_others_survive_the_start_of_a_pod() {
+    let cluster = builder().simulated_start(Duration::from_secs(10)).start().await.expect("a cluster");
+    create(&cluster, &pod("web", "sleep 3600", json!({"readinessGates": [{"conditionType": "example.com/ok"}]}))).await;
+    let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    until(&cluster, "web", is_bound).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let gate = json!({"status": {"conditions": [{"type": "example.com/ok", "status": "True"}]}});
+    let patch = kube::api::Patch::Strategic(gate);
+    pods(&cluster).patch_status("web", &kube::api::PatchParams::default(), &patch).await.expect("patched");
+    let running = until(&cluster, "web", is_running).await;
+    let conditions = running.status.and_then(|status| status.conditions).unwrap_or_default();
+    assert!(conditions.iter().any(|one| one.type_ == "example.com/ok"), "{conditions:?}");
+    cluster.shutdown().await;
+}

@@ -5,7 +5,7 @@ use std::{os::unix::fs::symlink, path::Path};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service};
 use kube::{
     Api, ResourceExt,
-    api::{LogParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, LogParams, Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::{Cluster, Endpoint, ImageTable, Pods, Program};
 use serde_json::{Value, json};
@@ -173,7 +173,8 @@ async fn files_follow_changes() {
         {"name": "config", "mountPath": "/color", "subPath": "COLOR"}]);
     let spec = json!({
         "containers": [container("main", "exec sleep 1000", mounts)],
-        "volumes": [{"name": "config", "configMap": {"name": "settings"}}, {"name": "info", "downwardAPI": {"items": [field]}}],
+        "volumes": [{"name": "config", "configMap": {"name": "settings", "optional": true}},
+            {"name": "info", "downwardAPI": {"items": [field]}}],
     });
     create(&cluster, &pod("follower", "", spec)).await;
     until(&cluster, "follower", is_running).await;
@@ -187,6 +188,8 @@ async fn files_follow_changes() {
     let patch = Patch::Merge(json!({"metadata": {"labels": {"size": "big"}}}));
     pods(&cluster).patch("follower", &PatchParams::default(), &patch).await.expect("patched");
     until_file_says(&cluster, &endpoint, "follower", &at("/info/labels"), "size=\"big\"").await;
+    config_maps(&cluster).delete("settings", &DeleteParams::default()).await.expect("deleted");
+    until_file_says(&cluster, &endpoint, "follower", &at("/etc/config/COLOR"), "").await;
     cluster.shutdown().await;
 }
 

@@ -39,7 +39,10 @@ pub(super) fn answer(query: &[u8], records: impl Fn(&str) -> Option<Vec<Record>>
         return encode(&reply);
     }
     let name = question.qname.to_string().to_lowercase();
-    if !Zone::contains(&name) {
+    // The addresses of pods and Services may be in ranges that other servers know, too.
+    let is_reverse = name.ends_with(".in-addr.arpa");
+    let is_known = is_reverse && records(&name).is_some();
+    if !(is_known || Zone::contains(&name)) {
         return Some(Outcome::Forward);
     }
     reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER);

@@ -136,8 +136,8 @@ impl<'a> Zone<'a> {
             let base = format!("{}.{}.svc.{DOMAIN}", key.name, key.namespace);
             let is_own = text(service, "/spec/clusterIP") == address;
             let at = self.endpoints(&key.namespace, &key.name);
-            let at = at.filter(|endpoint| endpoint.address == address && !endpoint.host.is_empty());
-            let hosts: Vec<_> = at.map(|endpoint| format!("{}.{base}", endpoint.host)).collect();
+            let at = at.filter(|endpoint| endpoint.address == address);
+            let hosts: Vec<_> = at.map(|endpoint| format!("{}.{base}", endpoint.label())).collect();
             is_own.then_some(base).into_iter().chain(hosts)
         });
         let found: Vec<_> = names.map(Record::Pointer).collect();
@@ -242,7 +242,8 @@ mod tests {
             ("nonsense.cluster.local", None),
             ("1.0.96.127.in-addr.arpa", Some(vec![Record::Pointer("web.shop.svc.cluster.local".into())])),
             ("8.0.1.127.in-addr.arpa", Some(vec![Record::Pointer("db-0.db.shop.svc.cluster.local".into())])),
-            ("9.0.1.127.in-addr.arpa", None),
+            ("9.0.1.127.in-addr.arpa", Some(vec![Record::Pointer("127-1-0-9.db.shop.svc.cluster.local".into())])),
+            ("7.0.1.127.in-addr.arpa", None),
         ] {
             assert_eq!(zone.records(name), expect, "{name}");
             assert!(Zone::contains(name), "{name}");

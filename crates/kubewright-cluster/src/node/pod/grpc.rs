@@ -19,7 +19,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::probe::ProbeResult;
+use super::{probe::ProbeResult, prober::PROBE_AGENT};
 
 /// The time between two attempts to connect, as in Go's library.
 const RETRY: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ async fn call(stream: TcpStream, place: &str, service: &str, connected: &AtomicB
     let request = Request::post(format!("http://{place}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        .header("user-agent", "kube-probe/")
+        .header("user-agent", PROBE_AGENT)
         .body(Full::new(encode(service)))
         .ok()?;
     let exchange = async {

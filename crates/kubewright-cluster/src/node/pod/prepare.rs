@@ -12,6 +12,7 @@ use base64::Engine;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubewright_apimachinery::watch;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     directory::Directory,
@@ -51,6 +52,8 @@ pub(crate) struct PlacedPod {
     pub(crate) sandbox: Option<Arc<PodSandbox>>,
     /// Its processes, if its containers share them.
     pub(crate) processes: Arc<SharedProcesses>,
+    /// Cancelled when the pod has to end.
+    pub(crate) stopping: CancellationToken,
 }
 
 /// What a run of a container needs.
@@ -75,7 +78,7 @@ pub(super) async fn prepare(
     container: &Container,
     run: i32,
 ) -> Result<Prepared, StartFailure> {
-    let PlacedPod { pod, address, changes, sandbox, processes } = placed;
+    let PlacedPod { pod, address, changes, sandbox, processes, stopping: _ } = placed;
     let network = network(host, &pod, sandbox).await?;
     let mut program = program_of_image(host, container)?;
     identity::verify(&pod, container).map_err(StartFailure::Config)?;

@@ -21,8 +21,11 @@ use crate::node::process::{CommandLine, Processes, exit_code};
 
 /// The maximum length of a command's output in messages, as in the kubelet.
 const OUTPUT: u64 = 10 << 10;
-/// The timeout of a hook. Kubernetes has no such limit, but here every pod must be able to end.
-const HOOK: Duration = Duration::from_secs(120);
+/// The timeout of a hook: none. The end of its pod or container ends it.
+const HOOK: Duration = Duration::MAX;
+/// The user agents of probes and hooks, by which programs tell them from other requests.
+pub(super) const PROBE_AGENT: &str = "kube-probe/1.36";
+const LIFECYCLE_AGENT: &str = "kube-lifecycle/1.36";
 /// The number of requests after which redirects aren't followed any more.
 const REDIRECTS: usize = 10;
 
@@ -68,12 +71,12 @@ impl Prober {
             self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
         } else if let Some(get) = &hook.http_get {
             // Any response is a success.
-            match self.exchange(get, "kube-lifecycle/", HOOK).await {
+            match self.exchange(get, LIFECYCLE_AGENT, HOOK).await {
                 Ok(_) => ProbeResult::Success,
                 Err(result) => result,
             }
         } else if let Some(pause) = &hook.sleep {
-            sleep(HOOK.min(Duration::from_secs(pause.seconds.try_into().unwrap_or_default()))).await;
+            sleep(Duration::from_secs(pause.seconds.try_into().unwrap_or_default())).await;
             ProbeResult::Success
         } else {
             ProbeResult::Unknown("unsupported kind of hook".into())
@@ -124,7 +127,7 @@ impl Prober {
     /// Executes an HTTP probe. Status codes from 200 to 299 count as success, and others below 400 as a success with a
     /// warning: these are redirects to another host.
     async fn http_get(&self, get: &HTTPGetAction, limit: Duration) -> ProbeResult {
-        match self.exchange(get, "kube-probe/", limit).await {
+        match self.exchange(get, PROBE_AGENT, limit).await {
             Ok(answer) if (200..300).contains(&answer.code) => ProbeResult::Success,
             Ok(answer) if (300..400).contains(&answer.code) => {
                 ProbeResult::Warning(format!("Probe terminated redirects, Response body: {}", answer.body))
@@ -191,4 +194,18 @@ async fn read_some(stream: impl AsyncRead + Unpin, text: &mut Vec<u8>) {
     // Output that can't be read is omitted.
     let _read = head.read_to_end(text).await;
     let _rest = tokio::io::copy(&mut head.into_inner(), &mut tokio::io::sink()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_agents_have_the_version_of_kubernetes() {
+        let version = kubewright_apiserver::VERSION;
+        for agent in [PROBE_AGENT, LIFECYCLE_AGENT] {
+            let (_, shown) = agent.split_once('/').expect("a version");
+            assert!(version.starts_with(&format!("v{shown}.")), "{agent} {version}");
+        }
+    }
 }

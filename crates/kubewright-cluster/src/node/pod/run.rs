@@ -61,7 +61,7 @@ pub(crate) async fn run_container(
         // If the pod is gone, there is no receiver any more.
         let _gone = events.send(event);
     };
-    let (pod, address) = (placed.pod.clone(), placed.address.clone());
+    let (pod, address, stopping) = (placed.pod.clone(), placed.address.clone(), placed.stopping.clone());
     let Prepared { mut line, volumes, termination, identity } = match prepare(&host, placed, &container, run).await {
         Ok(prepared) => prepared,
         Err(why) => return tell(ContainerEvent::Refused(index, why)),
@@ -116,7 +116,9 @@ pub(crate) async fn run_container(
     };
     let post_start = async {
         let Some(hook) = &hook else { return };
-        if let Err(why) = prober.hook(hook).await {
+        // A pod that has to end doesn't wait for the hook.
+        let Some(result) = stopping.run_until_cancelled(prober.hook(hook)).await else { return };
+        if let Err(why) = result {
             tell(ContainerEvent::Pod(hook_failed(&prober.container.name, "PostStart", &why)));
             process.kill();
         }
@@ -170,10 +172,12 @@ impl Names {
     }
 }
 
-/// Returns the event of a failed hook.
+/// Returns the event of a failed hook. The output of its command may contain secrets, so it goes to the log of the node
+/// only.
 pub(crate) fn hook_failed(container: &str, which: &str, why: &str) -> Event {
+    tracing::debug!(container, which, why, "a hook has failed");
     let reason = if which == "PreStop" { "FailedPreStopHook" } else { "FailedPostStartHook" };
-    Event { container: Some(container.into()), warning: true, reason, message: format!("{which}Hook failed: {why}") }
+    Event { container: Some(container.into()), warning: true, reason, message: format!("{which}Hook failed") }
 }
 
 /// Records the output until the process has ended, and returns the exit code.

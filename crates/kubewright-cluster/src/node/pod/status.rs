@@ -251,13 +251,14 @@ fn terminated(ended: &Terminated) -> ContainerState {
     }
 }
 
-/// Returns the merge patch that sets a pod's status, regardless of other writers. The pod's UID is a precondition.
-pub(crate) fn patch(uid: &str, status: &PodStatus) -> Value {
+/// Returns the merge patch that sets a pod's status. It contains the conditions of other writers, so the version of the
+/// pod from which the status was made is a precondition, as is its UID.
+pub(crate) fn patch(uid: &str, version: &str, status: &PodStatus) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(fields) = status.as_object_mut() {
         for field in ["reason", "message"] {
             fields.entry(field).or_insert(Value::Null);
         }
     }
-    json!({"metadata": {"uid": uid}, "status": status})
+    json!({"metadata": {"uid": uid, "resourceVersion": version}, "status": status})
 }

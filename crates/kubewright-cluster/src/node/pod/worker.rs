@@ -38,6 +38,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// clients can still read it. Kubernetes' kubelet needs at least a second to notice that containers have ended, and
 /// clients rely on it.
 const VISIBLE: Duration = Duration::from_millis(200);
+/// What is added to the grace period of a container whose hook has taken all of it.
+const EXTENSION: Duration = Duration::from_secs(2);
 
 /// A message to a worker.
 #[derive(Debug)]
@@ -57,8 +59,10 @@ pub(crate) struct Worker {
     /// The version of the pod's object that the state machine has.
     version: u64,
     processes: BTreeMap<usize, (Arc<Process>, Arc<Prober>)>,
-    /// The `preStop` hooks that have begun; a token is cancelled at the end of its hook.
+    /// The `preStop` hooks that have begun; a token is cancelled at the end of its hook, and ends it.
     hooks: BTreeMap<usize, CancellationToken>,
+    /// Cancelled when the pod has to end.
+    stopping: CancellationToken,
     /// A task for each container that starts or runs, and for each probe and hook in progress.
     tasks: JoinSet<()>,
     /// The pod, for volumes that follow changes.
@@ -101,6 +105,7 @@ impl Worker {
             version,
             processes: BTreeMap::new(),
             hooks: BTreeMap::new(),
+            stopping: CancellationToken::new(),
             tasks: JoinSet::new(),
             changes,
             events: mpsc::unbounded_channel(),
@@ -120,8 +125,9 @@ impl Worker {
         loop {
             self.act();
             self.measure();
-            self.report().await;
-            self.remove().await;
+            if self.report().await {
+                self.remove().await;
+            }
             let wake = self.wake();
             let monotonic = self.host.clock.monotonic();
             let timer = async {
@@ -195,6 +201,7 @@ impl Worker {
             ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
             ContainerEvent::Ended(index, code, message) => {
                 self.processes.remove(&index);
+                self.hooks.get(&index).iter().for_each(|hook| hook.cancel());
                 self.machine.ended(index, code, message, now);
             }
             ContainerEvent::Probed(index, id, probe_type, outcome) => {
@@ -213,7 +220,11 @@ impl Worker {
 
     /// Executes the effects that are due.
     fn act(&mut self) {
-        for effect in self.machine.step(now(&self.host)) {
+        let effects = self.machine.step(now(&self.host));
+        if self.machine.stop.is_some() {
+            self.stopping.cancel();
+        }
+        for effect in effects {
             match effect {
                 Effect::Start(index) => {
                     if let Some(container) = self.machine.spec(index) {
@@ -224,6 +235,7 @@ impl Worker {
                             changes: self.changes.subscribe(),
                             sandbox: self.sandbox.clone(),
                             processes: self.shared.clone(),
+                            stopping: self.stopping.clone(),
                         };
                         let run = self.machine.containers[index].restarts;
                         let events = self.events.0.clone();
@@ -234,11 +246,7 @@ impl Worker {
                 }
                 Effect::PreStop(index) => drop(self.pre_stop(index)),
                 Effect::Terminate(index) => self.terminate(index),
-                Effect::Kill(index) => {
-                    if let Some((process, _)) = self.processes.get(&index) {
-                        process.kill();
-                    }
-                }
+                Effect::Kill(index) => self.kill(index),
                 Effect::Probe(index, probe_type) => self.probe(index, probe_type),
                 Effect::Event(event) => self.record(event),
                 Effect::Remove => {
@@ -269,6 +277,20 @@ impl Worker {
         });
     }
 
+    /// Kills a container. If its `preStop` hook has taken the whole grace period, the container is asked to end first,
+    /// for which it has two seconds more, as with the kubelet.
+    fn kill(&mut self, index: usize) {
+        let Some((process, _)) = self.processes.get(&index) else { return };
+        let Some(hook) = self.hooks.get(&index).filter(|hook| !hook.is_cancelled()) else { return process.kill() };
+        hook.cancel();
+        let process = process.clone();
+        process.terminate();
+        self.tasks.spawn(async move {
+            sleep(EXTENSION).await;
+            process.kill();
+        });
+    }
+
     /// Runs the `preStop` hook of a container, unless it has begun. Returns what tells its end; `None` if there is no
     /// hook.
     fn pre_stop(&mut self, index: usize) -> Option<CancellationToken> {
@@ -279,9 +301,9 @@ impl Worker {
         let hook = prober.container.lifecycle.as_ref()?.pre_stop.clone()?;
         let (prober, events, ended) = (prober.clone(), self.events.0.clone(), CancellationToken::new());
         self.hooks.insert(index, ended.clone());
-        let guard = ended.clone().drop_guard();
+        let (token, guard) = (ended.clone(), ended.clone().drop_guard());
         self.tasks.spawn(async move {
-            if let Err(why) = prober.hook(&hook).await {
+            if let Some(Err(why)) = token.run_until_cancelled(prober.hook(&hook)).await {
                 // If the pod is gone, there is no receiver any more.
                 let _gone = events.send(ContainerEvent::Pod(hook_failed(&prober.container.name, "PreStop", &why)));
             }
@@ -332,17 +354,18 @@ impl Worker {
         at.filter(|_| self.machine.stop.is_none() && !self.machine.is_over())
     }
 
-    /// Writes the status if it differs from the object's.
-    async fn report(&mut self) {
+    /// Writes the status if it differs from the object's. Returns false if the object has changed meanwhile: the feed
+    /// delivers its next version, from which the status is computed again.
+    async fn report(&mut self) -> bool {
         let monotonic = self.host.clock.monotonic();
         // The last status of the object doesn't wait, since nobody can see it later.
         let is_last = self.remove_at.is_some();
         if monotonic < self.write_at && !is_last {
-            return;
+            return true;
         }
         let status = self.machine.status(now(&self.host).wall);
         if !self.differs(&status) {
-            return;
+            return true;
         }
         if let Some((written, at)) = &self.written
             && *written == status
@@ -351,25 +374,32 @@ impl Worker {
             // The status was just written and differs again. The delay prevents two writers from overwriting each other
             // at full speed.
             self.write_at = *at + RETRY;
-            return;
+            return true;
         }
         let host = self.host.clone();
-        let Ok(_turn) = host.writes.acquire().await else { return };
-        let patch = patch(self.machine.pod.metadata.uid.as_deref().unwrap_or_default(), &status);
+        let Ok(_turn) = host.writes.acquire().await else { return true };
+        let metadata = &self.machine.pod.metadata;
+        let [uid, version] =
+            [&metadata.uid, &metadata.resource_version].map(|text| text.as_deref().unwrap_or_default());
+        let patch = patch(uid, version, &status);
         self.written = Some((status, monotonic));
         match self.host.client.merge(&self.object(), "/status", &patch).await {
             Ok(answer) => match serde_json::from_value(answer) {
                 Ok(pod) => self.observe(Arc::new(pod)),
                 Err(error) => tracing::warn!(%error, "failed to decode the answer to a status update"),
             },
-            // The pod is gone, or another object has its name. The feed delivers that.
-            Err(error) if is_gone(&error) || is_conflict(&error) => self.write_at = monotonic + RETRY,
+            Err(error) if is_conflict(&error) => {
+                self.written = None;
+                return false;
+            }
+            Err(error) if is_gone(&error) => self.write_at = monotonic + RETRY,
             Err(error) => {
                 tracing::warn!(%error, pod = %self.object(), "failed to write the status of a pod");
                 self.written = None;
                 self.write_at = monotonic + RETRY;
             }
         }
+        true
     }
 
     /// Returns whether the object's status differs in the node's own fields.

@@ -167,10 +167,11 @@ impl<'a> Layout<'a> {
             let is_above = own.starts_with(source) || mounts.iter().any(|mount| mount.path.starts_with(source));
             if !is_above && !self.is_shared(source) && source.canonicalize().is_ok_and(|plain| plain == *source) {
                 // A part of what the node has mounted isn't on the file systems below the layers.
-                if let Some(upper) = self.layers.and_then(|layers| layers.upper(source))
-                    && node_directory::is_below(source)
-                {
-                    create(&upper, source.is_dir())?;
+                if let Some(layers) = self.layers.filter(|_| node_directory::is_below(source)) {
+                    layers.mirror(source.parent().unwrap_or(source))?;
+                    if let Some(upper) = layers.upper(source) {
+                        create(&upper, source.is_dir())?;
+                    }
                 }
                 self.line(source, &self.inside(source), *read_only);
             }
