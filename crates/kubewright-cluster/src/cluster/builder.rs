@@ -8,8 +8,8 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use kubewright_apiserver::{
-    AdmissionPlugin, ApiServerBuilder, AuditLog, AuthorizationMode, Checkpoint, DataDirError, Durability, ServiceRange,
-    TlsError, TokenReviewer, UserInfo, WebhookTransport,
+    AdmissionPlugin, ApiServerBuilder, AuditLog, AuthorizationMode, Checkpoint, DataDirError, Durability,
+    PodSecurityConfig, ServiceRange, TlsError, TokenReviewer, UserInfo, WebhookTransport,
 };
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
@@ -211,6 +211,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// Configures the admission plugin `PodSecurity`; see [`ApiServerBuilder::pod_security`].
+    pub fn pod_security(mut self, config: PodSecurityConfig) -> Self {
+        self.api = self.api.pod_security(config);
+        self
+    }
+
     /// Sets whether pods are admitted by their service accounts; see [`ApiServerBuilder::service_account_admission`].
     /// Defaults to whether `serviceaccount-controller` is among the controllers.
     pub fn service_account_admission(mut self, enabled: bool) -> Self {
@@ -222,6 +228,13 @@ impl ClusterBuilder {
     /// true.
     pub fn anonymous_auth(mut self, enabled: bool) -> Self {
         self.api = self.api.anonymous_auth(enabled);
+        self
+    }
+
+    /// Sets the paths for which requests without credentials are accepted; see [`ApiServerBuilder::anonymous_paths`].
+    /// Defaults to all.
+    pub fn anonymous_paths(mut self, paths: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.api = self.api.anonymous_paths(paths);
         self
     }
 
@@ -238,7 +251,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Asks another program about unknown bearer tokens; see [`ApiServerBuilder::token_reviewer`].
+    /// Adds a reviewer of unknown bearer tokens; see [`ApiServerBuilder::token_reviewer`].
     pub fn token_reviewer(mut self, reviewer: Arc<dyn TokenReviewer>) -> Self {
         self.api = self.api.token_reviewer(reviewer);
         self

@@ -15,6 +15,7 @@
 //! ```
 
 mod rights;
+mod state;
 
 use std::{
     fmt::{self, Debug},
@@ -64,9 +65,9 @@ pub enum ApplyError {
 }
 
 /// An expectation that was not met in time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct WaitTimeout {
-    /// The state at the deadline.
+    /// The state at the deadline: the first objects as JSON, without `managedFields`.
     pub last: String,
     /// The deadline.
     pub after: Duration,
@@ -75,6 +76,14 @@ pub struct WaitTimeout {
 impl fmt::Display for WaitTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the expectation was not met within {:?}; the last state was {}", self.after, self.last)
+    }
+}
+
+/// The same text as [`Display`](fmt::Display), since `unwrap` in a test prints this form, with the objects on lines of
+/// their own.
+impl Debug for WaitTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -206,7 +215,13 @@ impl Cluster {
         if timeout(deadline, met).await.is_ok() {
             return Ok(objects);
         }
-        Err(WaitTimeout { last: format!("{objects:?}"), after: deadline })
+        // Not every `K` can be serialized, and a view has only some of the fields.
+        let untyped: Api<DynamicObject> = Api::all_with(self.client(), &ApiResource::erase::<K>(&()));
+        let last = match untyped.list(&ListParams::default()).await {
+            Ok(list) => state::describe(&K::kind(&()), list.items),
+            Err(_) => format!("{objects:?}"),
+        };
+        Err(WaitTimeout { last, after: deadline })
     }
 
     /// Waits until `attempt` returns a value. It is called immediately, and again whenever anything in the cluster
