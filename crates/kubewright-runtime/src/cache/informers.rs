@@ -53,7 +53,12 @@ impl InformerSet {
                         true => drop(discoveries.spawn(watches.discover(start))),
                         false => watches.start(start),
                     },
-                    Some(Ok(Some(start))) = discoveries.join_next() => watches.start(start),
+                    // Any result is matched: a branch whose pattern doesn't match isn't polled any more.
+                    Some(found) = discoveries.join_next() => {
+                        if let Ok(Some(start)) = found {
+                            watches.start(start);
+                        }
+                    }
                     Some(ended) = watches.running.join_next() => watches.ended(ended),
                 }
             }
@@ -125,5 +130,62 @@ impl Watches {
             self.by_name.remove(&name);
             self.metrics.forget(&name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, Full};
+    use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+    use parking_lot::Mutex;
+    use prometheus::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::{Cache, CacheOptions};
+
+    /// A kind is given up while its scope isn't known, and then the scope of another one is found.
+    #[tokio::test(start_paused = true)]
+    async fn a_discovery_that_is_given_up_does_not_keep_others_from_starting() {
+        let (seen, is_installed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(false)));
+        let (record, installed) = (seen.clone(), is_installed.clone());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            record.lock().push(path.clone());
+            let (code, body) = match (&*path, *installed.lock()) {
+                ("/apis/b.io/v1", true) => (
+                    200,
+                    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "b.io/v1",
+                    "resources": [{"name": "bs", "singularName": "b", "namespaced": true, "kind": "B", "verbs": ["list", "watch"]}]}),
+                ),
+                ("/apis/b.io/v1/namespaces/here/bs", true) => (
+                    200,
+                    json!({"kind": "BList", "apiVersion": "b.io/v1", "metadata": {"resourceVersion": "1"}, "items": []}),
+                ),
+                _ => (404, json!({"kind": "Status", "status": "Failure", "code": 404, "message": "not found"})),
+            };
+            async move {
+                let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed_unsync();
+                let body: http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error> = body;
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).expect("a response"))
+            }
+        });
+        let client = Client::new(service, "here");
+        let cache = Cache::new(BTreeSet::from(["here".to_owned()]), CacheOptions::new());
+        let resource = |group: &str, kind: &str| ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let a = cache.watch::<DynamicObject>(&resource("a.io", "A"), true);
+        let b = cache.watch::<DynamicObject>(&resource("b.io", "B"), true);
+        let watches = cache.start(&client, &Random::seeded(1), CacheFamilies::new(&Registry::new()), Span::none());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        cache.unwatch(a.name());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        *is_installed.lock() = true;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let last = seen.lock().iter().rev().take(3).cloned().collect::<Vec<_>>();
+        assert!(b.is_synced(), "the kind is never listed; the last requests: {last:?}");
+        watches.shutdown().await;
     }
 }

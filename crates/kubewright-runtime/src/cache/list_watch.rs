@@ -27,6 +27,9 @@ const PAGE: u32 = 500;
 /// watch after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
 
+/// A new watch that ends within this time and without an event is an error, as in client-go.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// The annotation of the bookmark after the last object of a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -69,6 +72,8 @@ pub(crate) enum WatchError {
     Interrupted(#[source] kube::Error),
     #[error("the API server ended the watch: {0}")]
     Ended(#[source] Box<Status>),
+    #[error("the API server ended the watch at once")]
+    Short,
     #[error("the streamed list ended early")]
     NoEnd,
     #[error("the API server's answer has no resourceVersion")]
@@ -78,6 +83,8 @@ pub(crate) enum WatchError {
 /// The position of a stream.
 enum State<K> {
     Start,
+    /// A streamed list has begun, and is to be requested.
+    Open,
     /// The list is the beginning of a watch.
     Stream {
         events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
@@ -136,12 +143,15 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     match state {
-        State::Start if *streams => match api.watch(&watch_params(selection).initial_events(), "").await {
-            Ok(events) => (Some(Ok(Event::Init)), State::Stream { events: events.boxed() }),
+        // Before the request, since the list has what is written before its beginning.
+        State::Start if *streams => (Some(Ok(Event::Init)), State::Open),
+        State::Open => match api.watch(&watch_params(selection).initial_events(), "").await {
+            Ok(events) => (None, State::Stream { events: events.boxed() }),
             // The API server doesn't know it, or not for this kind.
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 405 | 422) => {
                 *streams = false;
-                (None, State::Start)
+                let (objects, next) = (Vec::new().into_iter(), Some(String::new()));
+                (None, State::Page { objects, next, version: String::new() })
             }
             Err(error) => (Some(Err(WatchError::List(error))), State::Start),
         },
@@ -169,13 +179,25 @@ where
             }
         }
         State::Resume { version, is_reached: true } => match api.watch(&watch_params(selection), &version).await {
-            Ok(events) => (None, State::Watch { version, events: events.boxed() }),
+            Ok(events) => first(version, events.boxed()).await,
             Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
         },
         State::Watch { version, mut events } => match timeout(SILENCE, events.next()).await {
             Ok(Some(event)) => watched(event, version, events),
             Ok(None) | Err(_) => (None, State::Resume { version, is_reached: false }),
         },
+    }
+}
+
+/// Returns the first event of a watch. One that ends without any at once would otherwise be repeated without a pause.
+async fn first<K: Resource>(
+    version: String,
+    mut events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+) -> (Option<Result<Event<K>, WatchError>>, State<K>) {
+    match timeout(SHORTEST, events.next()).await {
+        Ok(Some(event)) => watched(event, version, events),
+        Ok(None) => (Some(Err(WatchError::Short)), State::Resume { version, is_reached: false }),
+        Err(_) => (None, State::Watch { version, events }),
     }
 }
 
@@ -332,6 +354,19 @@ mod tests {
         assert_eq!(requests.lines(), ["watch ", "watch "]);
     }
 
+    /// What the API server has returned to writes before the list begins is part of the list, so the list mustn't have
+    /// been requested before its beginning is known.
+    #[tokio::test(start_paused = true)]
+    async fn a_streamed_list_begins_before_its_request() {
+        for streams in [false, true] {
+            let (client, requests) = api_server([Answer::Watch(Vec::new(), Rest::Silence)]);
+            let mut stream =
+                pin!(list_watch(Api::<ConfigMap>::default_namespaced(client), ListParams::default(), streams));
+            assert_eq!(stream.next().await.map(text).as_deref(), Some("init"));
+            assert_eq!(requests.lines(), [""; 0], "streams: {streams}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_does_not_stream_lists_is_asked_for_pages() {
         let refusal = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
@@ -352,7 +387,7 @@ mod tests {
     async fn a_watch_is_resumed_from_the_latest_object_or_bookmark() {
         let bookmark = event("BOOKMARK", "", "9");
         let (items, requests) = run(
-            4,
+            5,
             [
                 empty("5"),
                 Answer::Watch(vec![bookmark], Rest::End),
@@ -362,7 +397,7 @@ mod tests {
             ],
         )
         .await;
-        assert_eq!(items, ["init", "done", "applied a", "deleted a"]);
+        assert_eq!(items, ["init", "done", "applied a", "error: the API server ended the watch at once", "deleted a"]);
         assert_eq!(requests.lines(), ["list", "watch 5", "watch 9", "watch 12", "watch 12"]);
     }
 

@@ -45,6 +45,8 @@ impl SyncCheck {
                 let list = Self::list(kind, watch, scope.map(Into::into), api);
                 let error = match tokio::time::timeout(limit, list).await {
                     Ok(Ok(check)) => break checks.push(check),
+                    // A kind that the API server doesn't serve any more has no changes to wait for.
+                    Ok(Err(error)) if error.status().is_some_and(|status| status.code == 404) => break,
                     Ok(Err(error)) => explain(&error),
                     Err(_) => format!("no answer in {limit:?}"),
                 };
@@ -118,4 +120,34 @@ struct ListedMetadata {
     namespace: Option<String>,
     #[serde(default)]
     resource_version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kubewright_apimachinery::random::Random;
+
+    use super::{
+        super::{
+            options::CacheOptions,
+            script::{Answer, api_server},
+        },
+        *,
+    };
+
+    /// The definition of a kind that reconciles watch was deleted. There is nothing that the former owner of a key can
+    /// have written since.
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_gone_holds_no_key() {
+        let name = KindName::of::<ConfigMap>();
+        let kind = Arc::new(Kind::new(name.clone(), CacheOptions::new().of(&name, true, &BTreeSet::new())));
+        kind.declare::<ConfigMap>();
+        let missing = (0..10_000).map(|_| Answer::Refusal(404, "the server could not find the requested resource"));
+        let (client, _) = api_server(missing);
+        let (api, random) = (Client::new(client), Random::seeded(1));
+        let checks = tokio::time::timeout(Duration::from_hours(1), SyncCheck::of(&kind, &api, &random)).await;
+        assert!(checks.is_ok(), "all keys of the takeover wait for an hour");
+    }
 }

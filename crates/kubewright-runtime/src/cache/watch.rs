@@ -58,9 +58,13 @@ pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random
         is_urgent: false,
         is_listing: true,
         is_requested: false,
+        is_of_metadata: false,
     };
     loop {
-        let events = events(&watch.kind, scope.as_deref(), &client);
+        // Before the kind is asked what its types read: a type that comes later makes the watch list again.
+        watch.kind.begin(number);
+        watch.is_of_metadata = watch.kind.is_metadata_only();
+        let events = events(&watch.kind, watch.is_of_metadata, scope.as_deref(), &client);
         watch.follow(events).await;
     }
 }
@@ -88,6 +92,8 @@ struct Watch {
     /// Whether another list is requested. It follows the one that is under way: a slow list would never complete if
     /// each request restarted it.
     is_requested: bool,
+    /// Whether the current stream has metadata only.
+    is_of_metadata: bool,
 }
 
 impl Watch {
@@ -101,7 +107,8 @@ impl Watch {
                 // A busy watch has always a next event, so what is rare comes first.
                 () = self.kind.relist_requested(self.number), if !self.is_requested => {
                     (self.is_requested, self.is_urgent) = (true, true);
-                    if self.is_listing {
+                    // A list of metadata is of no use, and so are its repetitions, once a type reads more.
+                    if self.is_listing && self.is_of_metadata == self.kind.is_metadata_only() {
                         continue;
                     }
                     return;
@@ -236,10 +243,10 @@ impl Resync {
 }
 
 /// Returns the events of a scope, with metadata only if no type reads more.
-fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> Events {
+fn events(kind: &Kind, is_of_metadata: bool, scope: Option<&str>, client: &Client) -> Events {
     let (resource, client) = (&kind.name().api_resource(), client.clone());
     let selection = kind.selection(scope);
-    if kind.is_metadata_only() {
+    if is_of_metadata {
         let api = match scope {
             Some(namespace) => Api::<RawObject<true>>::namespaced_with(client, namespace, resource),
             None => Api::all_with(client, resource),
@@ -452,6 +459,90 @@ mod tests {
         assert_eq!(requests.lines(), ["list", "watch 5", "list", "list", "watch 6"]);
         let pause = requests.pauses()[2];
         assert!(backoff_range(0).contains(&(pause - 10_000)), "{pause}");
+    }
+
+    /// Returns an API server whose first lists fail. Whole objects have data, and requests for metadata get none.
+    fn failing_at_first(failures: usize) -> (Client, Arc<parking_lot::Mutex<Vec<String>>>) {
+        use http_body_util::BodyExt;
+        let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let record = seen.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let accept = request.headers().get("accept").map(|it| it.to_str().unwrap_or_default().to_owned());
+            let is_metadata = accept.unwrap_or_default().contains("PartialObjectMetadata");
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let what = format!(
+                "{} {}",
+                if is_watch { "watch" } else { "list" },
+                if is_metadata { "metadata" } else { "whole" }
+            );
+            let number = record.lock().iter().filter(|line: &&String| line.starts_with("list")).count();
+            record.lock().push(what);
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                let (code, mut body) = (
+                    200,
+                    serde_json::json!({
+                        "kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
+                        "items": [{"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
+                            "metadata": {"name": "a", "namespace": "default", "uid": "u", "resourceVersion": "1"}}],
+                    }),
+                );
+                if is_metadata {
+                    body["items"][0].as_object_mut().expect("an object").remove("data");
+                }
+                let (code, body) = if number < failures {
+                    (500, serde_json::json!({"kind": "Status", "status": "Failure", "code": 500, "message": "down"}))
+                } else {
+                    (code, body)
+                };
+                let body = http_body_util::Full::new(bytes::Bytes::from(body.to_string()));
+                let body = body.map_err(|never| match never {}).boxed_unsync();
+                let body: http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, std::io::Error> = body;
+                Ok::<_, std::convert::Infallible>(
+                    http::Response::builder().status(code).body(body).expect("a response"),
+                )
+            }
+        });
+        (Client::new(service, "default"), seen)
+    }
+
+    /// A type that reads whole objects is declared while lists of metadata fail.
+    #[tokio::test(start_paused = true)]
+    async fn a_type_that_comes_while_lists_fail_reads_whole_objects() {
+        let name = KindName::of::<ConfigMap>();
+        let plan = CacheOptions::new().of(&name, true, &BTreeSet::new());
+        let kind = Arc::new(Kind::new(name, plan));
+        kind.declare::<kube::core::PartialObjectMeta<ConfigMap>>();
+        let (client, seen) = failing_at_first(3);
+        let metrics = CacheFamilies::new(&Registry::new()).kind("configmaps");
+        let task = watch(kind.clone(), 0, client, Random::seeded(7), metrics);
+        let later = async {
+            while seen.lock().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let generation = kind.declare_late::<ConfigMap>();
+            while !kind.is_complete(generation) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = task => unreachable!("a watch doesn't end"),
+            done = tokio::time::timeout(Duration::from_hours(1), later) => done.expect("complete"),
+        }
+        let reader = super::super::reader::Reader::<ConfigMap>::new(kind.clone(), None);
+        let map = reader.get(&ObjectKey::namespaced("default", "a")).expect("the map");
+        assert!(map.data.is_some(), "the cache counts as complete without the data: {:?}", seen.lock());
+    }
+
+    /// client-go calls this a very short watch, which is an error with a backoff.
+    #[tokio::test(start_paused = true)]
+    async fn watches_that_end_at_once_are_repeated_with_a_backoff() {
+        let ends = (0..100).map(|_| Answer::Watch(Vec::new(), Rest::End));
+        let (_, requests) = run(50, [empty("5")].into_iter().chain(ends)).await;
+        let first = requests.pauses().iter().take(50).sum::<u128>();
+        assert!(first > 5_000, "fifty watches in {first} ms");
     }
 
     #[test]

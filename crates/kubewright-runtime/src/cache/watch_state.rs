@@ -33,6 +33,7 @@ pub(super) struct WatchState {
     noted: u64,
     listing: Option<Listing>,
     synced: bool,
+    begun: bool,
     failure: Option<String>,
     /// The generation of types with whose fields all objects are kept, and that of the next list.
     generation: u64,
@@ -86,6 +87,7 @@ impl WatchState {
             noted: 0,
             listing: None,
             synced: false,
+            begun: false,
             failure: Some("not started".into()),
             generation: 0,
             next_generation: 0,
@@ -122,9 +124,14 @@ impl WatchState {
         self.rollback.take()
     }
 
+    /// Records that a list is about to begin.
+    pub(super) fn begin(&mut self) {
+        self.begun = true;
+    }
+
     /// Returns whether a list has begun.
     pub(super) fn has_begun(&self) -> bool {
-        self.synced || self.listing.is_some()
+        self.begun || self.synced || self.listing.is_some()
     }
 
     /// Keeps the fields of another generation of types from the next list on.

@@ -22,7 +22,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::core::Selector;
 use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ pub struct Context<K: AnyObject> {
     tracker: WriteTracker,
     cancel: CancellationToken,
     /// The status that this run wrote last, and the object's version since.
-    written_status: Mutex<Option<(Value, Option<String>)>>,
+    written_status: Mutex<Option<(Value, ObjectMeta)>>,
 }
 
 impl<K: AnyObject> fmt::Debug for Context<K> {

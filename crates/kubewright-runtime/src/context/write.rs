@@ -261,9 +261,19 @@ impl<K: AnyObject> Context<K> {
         self.remove_finalizer_from((), object, name).await
     }
 
-    /// Removes the finalizer of the reconciled object.
+    /// Removes the finalizer of the reconciled object, which this run may have changed by writing its status.
     pub(crate) async fn remove_own_finalizer(&self, object: &K, name: &str) -> Result<Option<K>, ClientError> {
-        self.remove_finalizer_from(self.of.clone(), object, name).await
+        let mut object = object.clone();
+        if let Some((_, written)) = &*self.written_status.lock() {
+            let meta = object.meta_mut();
+            meta.resource_version.clone_from(&written.resource_version);
+            meta.finalizers.clone_from(&written.finalizers);
+        }
+        let removed = self.remove_finalizer_from(self.of.clone(), &object, name).await?;
+        if let (Some(changed), Some((_, written))) = (&removed, &mut *self.written_status.lock()) {
+            written.clone_from(changed.meta());
+        }
+        Ok(removed)
     }
 
     async fn remove_finalizer_from<T: AnyObject>(
@@ -392,7 +402,8 @@ impl<K: AnyObject> Context<K> {
     async fn write_status(&self, known: impl FnOnce(&K) -> Value, wanted: Value) -> Result<(), ClientError> {
         let Some(object) = &self.object else { return Ok(()) };
         let written = self.written_status.lock().clone();
-        let (known, mut version) = written.unwrap_or_else(|| (known(object), object.meta().resource_version.clone()));
+        let (known, meta) = written.unwrap_or_else(|| (known(object), object.meta().clone()));
+        let mut version = meta.resource_version;
         if known == wanted {
             return Ok(());
         }
@@ -405,7 +416,7 @@ impl<K: AnyObject> Context<K> {
             });
             match status.patch::<PartialObjectMeta<K>, _>(&self.key, &Patch::Merge(patch)).await {
                 Ok(patched) => {
-                    *self.written_status.lock() = Some((wanted, patched.metadata.resource_version));
+                    *self.written_status.lock() = Some((wanted, patched.metadata));
                     return Ok(());
                 }
                 Err(conflict) if conflict.is_conflict() && tries_left > 0 => {

@@ -121,7 +121,7 @@ impl<K: Object> Finalizers<K> {
                 continue;
             }
             match cleanup.finalize(&current, ctx).await {
-                Ok(()) => match ctx.remove_finalizer(&current, name).await? {
+                Ok(()) => match ctx.remove_own_finalizer(&current, name).await? {
                     Some(changed) => current = changed,
                     None => break,
                 },

@@ -43,9 +43,10 @@ pub trait Reconciler<K: AnyObject, C: ReconcileContext<K> = Context<K>>: Send + 
 
     /// Drops what is kept in memory for a key whose object is gone, or whose children were seen before the object.
     ///
-    /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas [divide
-    /// the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
-    /// state that remains must be harmless when the key is used again.
+    /// It is called for each key in the queue that has no object. After a restart, these are only the keys that an
+    /// owned or watched object names: an object that was deleted while the operator wasn't running has no key
+    /// otherwise. Where replicas [divide the keys](crate::shard) it is called on the replica that has the key then, not
+    /// on those that had it before. So state that remains must be harmless when the key is used again.
     fn deleted(&self, key: &ObjectKey, ctx: &C) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);
         async { Ok(()) }

@@ -141,3 +141,139 @@ impl<K: AnyObject, R: Reconciler<K, C>, C: ReconcileContext<K>> Typed<K, R, C> {
 fn refused(error: &ClientError) -> Failure {
     Failure::new(error, Retry::Backoff)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        io,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use bytes::Bytes;
+    use futures::{StreamExt, stream};
+    use http::{Method, Request, Response};
+    use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+    use hyper::body::Frame;
+    use kube::{Client, CustomResource, client::Body};
+    use parking_lot::Mutex;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{controller::Controller, manager::Manager};
+
+    #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, CustomResource)]
+    #[kube(group = "example.com", version = "v1", kind = "Pot", namespaced, status = "PotStatus")]
+    struct PotSpec {}
+
+    #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    struct PotStatus {
+        phase: String,
+    }
+
+    /// Writes the number of the attempt into the status of the object that it cleans up.
+    #[derive(Clone, Default)]
+    struct Potter(Arc<AtomicUsize>);
+
+    impl Reconciler<Pot> for Potter {
+        const FINALIZER: Option<&'static str> = Some("example.com/pot");
+        type Error = ClientError;
+
+        async fn reconcile(&self, _: &Pot, _: &Context<Pot>) -> Result<Action, ClientError> {
+            Ok(Action::await_change())
+        }
+
+        async fn cleanup(&self, _: &Pot, ctx: &Context<Pot>) -> Result<Action, ClientError> {
+            let attempt = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+            ctx.set_status(PotStatus { phase: format!("Deleting, attempt {attempt}") }).await?;
+            Ok(Action::await_change())
+        }
+    }
+
+    /// The writes, and the version of the object with its status. Without finalizers it is gone.
+    type Stored = Arc<Mutex<(Vec<String>, u64, Value, bool)>>;
+
+    fn pot((_, version, status, _): &(Vec<String>, u64, Value, bool)) -> Value {
+        json!({"apiVersion": "example.com/v1", "kind": "Pot", "spec": {}, "status": status, "metadata": {
+            "name": "a", "namespace": "default", "uid": "u", "resourceVersion": version.to_string(), "generation": 2,
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/pot"],
+        }})
+    }
+
+    async fn answer(stored: Stored, request: Request<Body>) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.expect("a body").to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let text = |code: u16, value: Value| {
+            let body = StreamBody::new(stream::iter([Ok(Frame::data(Bytes::from(value.to_string())))])).boxed_unsync();
+            Response::builder().status(code).body(body).expect("a response")
+        };
+        let refused = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason});
+        let query = parts.uri.query().unwrap_or_default();
+        if parts.method == Method::PATCH {
+            let mut stored = stored.lock();
+            let wanted = body["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+            let what = if parts.uri.path().ends_with("/status") { "status" } else { "finalizers" };
+            let is_conflict = wanted != stored.1.to_string();
+            stored.0.push(format!("{what}{}", if is_conflict { ": conflict" } else { "" }));
+            if is_conflict {
+                return text(409, refused(409, "Conflict"));
+            }
+            stored.1 += 1;
+            match what {
+                "status" => stored.2 = body["status"].clone(),
+                _ => stored.3 = true,
+            }
+            return text(200, pot(&stored));
+        }
+        if query.contains("watch=true") {
+            let since = stored.lock().1;
+            let events = stream::unfold((stored, since), |(stored, seen)| async move {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    let now = stored.lock().clone();
+                    if now.1 > seen {
+                        let event = json!({"type": if now.3 { "DELETED" } else { "MODIFIED" }, "object": pot(&now)});
+                        return Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), (stored, now.1)));
+                    }
+                }
+            });
+            return Response::new(StreamBody::new(events.boxed()).boxed_unsync());
+        }
+        let stored = stored.lock();
+        match parts.uri.path() {
+            "/apis/example.com/v1/pots" => {
+                let items = if stored.3 { vec![] } else { vec![pot(&stored)] };
+                text(
+                    200,
+                    json!({"kind": "PotList", "apiVersion": "example.com/v1", "items": items,
+                    "metadata": {"resourceVersion": stored.1.to_string()}}),
+                )
+            }
+            _ => text(404, refused(404, "NotFound")),
+        }
+    }
+
+    /// The removal of the finalizer requires the resource version, which the write of the status has changed.
+    #[tokio::test(start_paused = true)]
+    async fn a_cleanup_that_writes_the_status_is_called_once() {
+        let stored: Stored = Arc::new(Mutex::new((Vec::new(), 5, Value::Null, false)));
+        let served = stored.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = answer(served.clone(), request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let potter = Potter::default();
+        let clock = crate::clock::VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let manager = Manager::new(Client::new(service, "default")).clock(clock);
+        let manager = manager.controller(Controller::new(potter.clone()));
+        manager.run_until(tokio::time::sleep(Duration::from_secs(600))).await.expect("it ends well");
+        let stored = stored.lock();
+        assert!(potter.0.load(Ordering::SeqCst) > 0, "it runs");
+        let (first, count) = (&stored.0[..stored.0.len().min(6)], stored.0.len());
+        assert!(stored.3, "the object is still held, by {count} writes: {first:?}");
+        assert_eq!(stored.0, ["status", "finalizers"]);
+    }
+}

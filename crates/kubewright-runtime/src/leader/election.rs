@@ -169,7 +169,9 @@ impl Elector {
 
     /// Tries to acquire or renew the lease, until success would come too late.
     async fn attempt(&mut self) {
-        let limit = self.remaining().unwrap_or(self.candidate.options().renew_deadline);
+        // A request without an answer, such as on a dead connection, leaves time for another one.
+        let half = (self.candidate.options().renew_deadline / 2).max(Duration::from_secs(1));
+        let limit = self.remaining().map_or(half, |remaining| remaining.min(half));
         let outcome = timeout(limit, self.read_and_write()).await.unwrap_or_else(|_| Err(RenewError::no_answer(limit)));
         self.fence.set(self.candidate.fence());
         match outcome {

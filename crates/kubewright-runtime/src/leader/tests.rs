@@ -271,3 +271,31 @@ async fn durations_that_cannot_work_are_refused() {
     let error = LeaderElection::start(network.client(), options, clock, Random::seeded(1), metrics).unwrap_err();
     assert!(error.to_string().contains("longer than the renew deadline (15s)"), "{error}");
 }
+
+/// As in controller-runtime, a request has half of the renew deadline at most.
+#[tokio::test(start_paused = true)]
+async fn a_single_request_without_an_answer_does_not_end_the_leadership() {
+    let (store, renewals) = (Store::default(), Arc::new(AtomicU64::new(0)));
+    let (served, counted) = (store.clone(), renewals.clone());
+    let service = service_fn(move |request: Request<Body>| {
+        let (store, renewals) = (served.clone(), counted.clone());
+        async move {
+            let method = request.method().clone();
+            let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+            if method == Method::PUT && renewals.fetch_add(1, Ordering::SeqCst) == 3 {
+                // A connection whose peer is gone.
+                std::future::pending::<()>().await;
+            }
+            let (code, answer) = store.handle(&method, serde_json::from_slice(&body).unwrap_or_default());
+            let answer = Body::from(answer.to_string().into_bytes());
+            Response::builder().status(code).body(answer).map_err(io::Error::other)
+        }
+    });
+    let clock = clock(SignedDuration::ZERO);
+    let (options, metrics) = (LeaderOptions::new("system", "operator", "a"), Metrics::new(clock.clone()));
+    let random = Random::seeded(1);
+    let a = LeaderElection::start(Client::new(service, "default"), options, clock, random, metrics).expect("sound");
+    a.elected().cancelled().await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(!a.lost().is_cancelled() && a.is_leader(), "lost: {:?}", a.last_error());
+}

@@ -150,7 +150,9 @@ impl MembershipTask {
     /// Lists the leases and renews the own one, within the time in which that is useful. Returns whether a new view was
     /// announced, after which the leases are listed again at once.
     async fn attempt(&mut self) -> bool {
-        let limit = self.remaining().unwrap_or(self.options.renew_deadline);
+        // A request without an answer, such as on a dead connection, leaves time for another attempt.
+        let half = (self.options.renew_deadline / 2).max(Duration::from_secs(1));
+        let limit = self.remaining().map_or(half, |remaining| remaining.min(half));
         let outcome = timeout(limit, self.look_and_renew(limit)).await;
         let outcome = outcome.unwrap_or_else(|_| Err(RenewError::no_answer(limit)));
         let has_news = match outcome {

@@ -371,6 +371,13 @@ impl Kind {
         self.synced.subscribe()
     }
 
+    /// Records that a watch is about to list: types that are declared later make it list again.
+    pub(super) fn begin(&self, number: usize) {
+        if let Some(watch) = self.state.write().watches.get_mut(number) {
+            watch.begin();
+        }
+    }
+
     /// Makes a watch list again.
     pub(super) fn relist(&self, number: usize) {
         self.relists.iter().skip(number).take(1).for_each(Notify::notify_one);
