@@ -18,7 +18,7 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 /// | `hub = v2::CronJobSpec` | the hub's struct; required |
 /// | `kind = CronJob, hub_kind = v2::CronJob` | also implements `Convertible` for `CronJob`, the whole object |
 /// | `status` | with `kind`: both versions have the same status type; `status = converted` if the status derives `Convert` too |
-/// | `hub_only(field, …)` | fields of the hub that this version doesn't have |
+/// | `hub_only(field, …)` | fields of the hub that this version doesn't have; `field = function` names what returns its default, as `#[serde(default = "function")]` does |
 ///
 /// Attributes of a field whose name or type differs in the hub:
 ///
@@ -31,7 +31,8 @@ use syn::{DeriveInput, Error, ItemFn, parse_macro_input};
 /// | `split(one, other)` | with `with`: it is several fields in the hub, which `to` returns and `from` accepts as a tuple |
 /// | `nested` | its type derives `Convert` too; also inside an `Option` or a `Vec` |
 ///
-/// A field that only one side has must implement `Default`. Its value is kept in an annotation of the other version, so
+/// A field that only one side has must implement `Default`, or be given a function: a default of serde or of the schema
+/// isn't used. Its value is kept in an annotation of the other version, so
 /// that a round trip loses nothing. A field that neither side accounts for is a compile error, at the field or at the
 /// path of the hub.
 ///

@@ -24,6 +24,34 @@ pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
 /// The directive added to a plain level: callers log failed requests with more context than kube's client.
 const QUIET: &str = "kube_client::client=off";
 
+/// Libraries that a plain level of `debug` or `trace` leaves at `info`: those below the runtime that log. They are
+/// named, and not the operator's own crates, whose names aren't known here.
+const LIBRARIES: [&str; 23] = [
+    "axum",
+    "h2",
+    "hyper",
+    "hyper_rustls",
+    "hyper_timeout",
+    "hyper_util",
+    "kube_client",
+    "kube_core",
+    "kube_runtime",
+    "log",
+    "mio",
+    "opentelemetry",
+    "opentelemetry_http",
+    "opentelemetry_otlp",
+    "opentelemetry_sdk",
+    "pprof",
+    "reqwest",
+    "rustls",
+    "rustls_platform_verifier",
+    "tokio_tungstenite",
+    "tower",
+    "tower_http",
+    "tungstenite",
+];
+
 /// An invalid log level.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -48,8 +76,10 @@ pub enum LogFormat {
 /// The flags of logging. Flatten them into those of a program.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LogArgs {
-    /// Log level: error, warn, info, debug, trace or off, or directives such as info,kubewright_runtime=debug
-    /// [default: the environment variable KUBEWRIGHT_LOG, then RUST_LOG, then info]
+    /// Log level: error, warn, info, debug, trace or off, or directives such as info,kubewright_runtime=debug. A level
+    /// applies to the operator and kubewright; debug and trace leave the libraries for requests, such as hyper and
+    /// rustls, at info. Directives apply as they are written [default: the environment variable KUBEWRIGHT_LOG, then
+    /// RUST_LOG, then info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 
@@ -90,8 +120,13 @@ impl LogArgs {
         let mut directives = value.trim().to_owned();
         if !directives.contains(['=', ',']) {
             // A word that is not a level would be parsed as a module name, and a misspelt level would go unnoticed.
-            directives.parse::<LevelFilter>().map_err(|_| error())?;
-            directives = format!("{directives},{QUIET}");
+            let level = directives.parse::<LevelFilter>().map_err(|_| error())?;
+            directives.push(',');
+            directives.push_str(QUIET);
+            if level > LevelFilter::INFO {
+                // A target without colons would also be the beginning of other names: `tower` that of `tower_of_pods`.
+                directives.extend(LIBRARIES.iter().flat_map(|name| [",", name, "::=info"]));
+            }
         }
         directives.parse().map_err(|_| error())
     }
@@ -125,6 +160,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     fn filter(flag: Option<&str>, environment: &[(&str, &str)]) -> Result<String, String> {
@@ -136,16 +173,41 @@ mod tests {
 
     #[test]
     fn the_flag_takes_precedence_over_the_variables() {
-        let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "debug")];
+        let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "error")];
         assert_eq!(filter(None, &[]).unwrap(), "kube_client::client=off,info");
         assert_eq!(filter(None, &both[..1]).unwrap(), "kube_client::client=off,warn");
-        assert_eq!(filter(None, &both).unwrap(), "kube_client::client=off,debug");
+        assert_eq!(filter(None, &both).unwrap(), "kube_client::client=off,error");
         assert_eq!(
             filter(None, &[("KUBEWRIGHT_LOG", ""), ("RUST_LOG", "warn")]).unwrap(),
             "kube_client::client=off,warn"
         );
-        assert_eq!(filter(Some("trace"), &both).unwrap(), "kube_client::client=off,trace");
+        assert_eq!(filter(Some("off"), &both).unwrap(), "kube_client::client=off,off");
         assert_eq!(filter(Some("info,kube=debug"), &both).unwrap(), "kube=debug,info");
+    }
+
+    #[test]
+    fn a_plain_level_is_not_that_of_libraries() {
+        let is_logged = |level: &str, target: &str, of: Level| {
+            let args = LogArgs { log_level: Some(level.into()), ..LogArgs::default() };
+            args.filter(|_| None).unwrap().would_enable(target, &of)
+        };
+        for level in [Level::DEBUG, Level::TRACE] {
+            let name = level.to_string();
+            for target in ["kubewright_runtime::queue", "podset_operator", "tower_of_pods::controller", "kubectl_view"]
+            {
+                assert!(is_logged(&name, target, level), "{target}");
+            }
+            for target in ["rustls::client::hs", "hyper_util::client::legacy", "tower::buffer::worker"] {
+                assert!(!is_logged(&name, target, Level::DEBUG), "{target}");
+                assert!(is_logged(&name, target, Level::INFO), "{target}");
+                // A filter with targets stays as it is.
+                assert!(is_logged(&format!("{name},podset_operator=info"), target, level), "{target}");
+            }
+            assert!(!is_logged(&name, "kube_client::client", Level::ERROR));
+        }
+        for target in ["rustls::client::hs", "podset_operator"] {
+            assert!(is_logged("error", target, Level::ERROR) && !is_logged("error", target, Level::WARN), "{target}");
+        }
     }
 
     #[test]

@@ -93,7 +93,10 @@ pub mod simulation {
 
 /// The items that most files of an operator use.
 pub mod prelude {
-    pub use kube::{ResourceExt, core::Selector};
+    pub use kube::{
+        ResourceExt,
+        core::{Expression, Selector},
+    };
     pub use kubewright_runtime::{
         action::{Action, Retry},
         client::ClientError,

@@ -1,6 +1,8 @@
 //! Tests of `#[derive(Convert)]`, including the property tests that it generates for each struct (`…_round_trips`).
 
 use kubewright::conversion::{ANNOTATION, ConversionError, Convert, Convertible, Data, testing};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// The hub: the stored version.
@@ -217,4 +219,33 @@ impl Convert for Forgetful {
 fn the_property_test_finds_what_is_lost() {
     let error = testing::round_trip::<Forgetful>().unwrap_err().to_string();
     assert!(error.starts_with("the conversion from the hub and back is lossy (seed "), "{error}");
+}
+
+fn image() -> String {
+    "memcached:1.6".to_owned()
+}
+
+/// A hub with a field whose type's default isn't valid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct HubServer {
+    replicas: i32,
+    #[serde(default = "image")]
+    image: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, Convert)]
+#[convert(hub = HubServer, hub_only(image = image))]
+struct SpokeServer {
+    replicas: i32,
+}
+
+#[test]
+fn a_field_of_the_hub_has_the_default_of_its_function() {
+    let hub = SpokeServer { replicas: 2 }.into_hub(&mut Data::default()).unwrap();
+    assert_eq!(hub, HubServer { replicas: 2, image: image() });
+    let (mut same, mut other) = (Data::default(), Data::default());
+    SpokeServer::from_hub(hub.clone(), &mut same).unwrap();
+    SpokeServer::from_hub(HubServer { image: "memcached:1.5".into(), ..hub }, &mut other).unwrap();
+    assert_eq!(same, Data::default(), "the default isn't kept");
+    assert_ne!(other, Data::default());
 }

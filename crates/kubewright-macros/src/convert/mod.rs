@@ -11,7 +11,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::{DeriveInput, Ident, Result, spanned::Spanned};
 
-use self::parse::{Field, How, Part, Place, Status};
+use self::parse::{Field, How, HubOnly, Part, Place, Status};
 
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let part = Part::parse(input)?;
@@ -38,17 +38,21 @@ impl Part {
         let fields = self.fields.iter().map(|field| &field.name).collect::<Vec<_>>();
         let parts = self.parts();
         let direct = self.direct();
-        let all = parts.iter().chain(&direct).chain(&self.hub_only).collect::<Vec<_>>();
+        let hub_only = self.hub_only.iter().map(|field| &field.name);
+        let all = parts.iter().chain(&direct).chain(hub_only).collect::<Vec<_>>();
         let variables = all.iter().map(|field| hub_variable(field)).collect::<Vec<_>>();
         let begin = parts.iter().map(|part| begin(part, hub));
         let to = self.fields.iter().map(Field::to_hub);
         let from = self.fields.iter().map(Field::of_hub);
         let keep_parts = parts.iter().map(|part| self.keep_part(part));
-        let only = self.hub_only.iter().map(|field| (field.to_string(), hub_variable(field)));
-        let take_only = only.clone().map(|(text, variable)| {
-            quote! { let #variable = __data.take(#text).unwrap_or_default(); }
+        let only = self.hub_only.iter().map(|HubOnly { name, default }| {
+            let default = default.as_ref().map_or_else(|| quote! { Default::default }, |path| quote! { #path });
+            (name.to_string(), hub_variable(name), default)
         });
-        let keep_only = only.map(|(text, variable)| quote! { __data.keep(#text, &#variable, &Default::default())?; });
+        let take_only = only.clone().map(|(text, variable, default)| {
+            quote! { let #variable = __data.take(#text).unwrap_or_else(#default); }
+        });
+        let keep_only = only.map(|(text, variable, default)| quote! { __data.keep(#text, &#variable, &#default())?; });
         let error = quote! { #krate::ConversionError };
         // Fields become variables with the user's names.
         quote! {

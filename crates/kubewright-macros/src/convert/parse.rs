@@ -1,8 +1,11 @@
 //! Parsing of the attributes.
 
 use syn::{
-    Data, DataStruct, DeriveInput, Error, Fields, Ident, LitStr, Path, Result, Token, meta::ParseNestedMeta,
-    punctuated::Punctuated, spanned::Spanned,
+    Data, DataStruct, DeriveInput, Error, Fields, Ident, LitStr, Path, Result, Token,
+    meta::ParseNestedMeta,
+    parse::{Parse, ParseStream},
+    punctuated::Punctuated,
+    spanned::Spanned,
 };
 
 /// A struct that derives `Convert`.
@@ -10,8 +13,24 @@ pub(super) struct Part {
     pub(super) hub: Path,
     pub(super) kinds: Option<(Path, Path)>,
     pub(super) status: Option<Status>,
-    pub(super) hub_only: Vec<Ident>,
+    pub(super) hub_only: Vec<HubOnly>,
     pub(super) fields: Vec<Field>,
+}
+
+/// A field that only the hub has.
+pub(super) struct HubOnly {
+    pub(super) name: Ident,
+    /// The function that returns its value for an object that was never stored in the hub's version; that of `Default`
+    /// if it isn't given.
+    pub(super) default: Option<Path>,
+}
+
+impl Parse for HubOnly {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name = input.parse()?;
+        let is_given = input.parse::<Option<Token![=]>>()?.is_some();
+        Ok(Self { name, default: if is_given { Some(input.parse()?) } else { None } })
+    }
 }
 
 /// The conversion of the status.
@@ -75,7 +94,7 @@ impl Part {
                     "hub" => hub = Some(meta.value()?.parse::<Path>()?),
                     "kind" => kind = Some(meta.value()?.parse::<Path>()?),
                     "hub_kind" => hub_kind = Some(meta.value()?.parse::<Path>()?),
-                    "hub_only" => hub_only = names(&meta)?,
+                    "hub_only" => hub_only = list(&meta)?,
                     "status" if meta.input.peek(Token![=]) => {
                         let word: Ident = meta.value()?.parse()?;
                         if word != "converted" {
@@ -119,7 +138,7 @@ impl Field {
                     "moved" => words.moved = Some(meta.value()?.parse()?),
                     "default" => words.default = true,
                     "with" => words.with = Some(meta.value()?.parse()?),
-                    "split" => words.split = Some(names(&meta)?),
+                    "split" => words.split = Some(list(&meta)?),
                     "nested" => words.nested = true,
                     _ => {
                         return Err(
@@ -182,8 +201,8 @@ fn word(meta: &ParseNestedMeta<'_>) -> Result<String> {
     meta.path.get_ident().map(ToString::to_string).ok_or_else(|| meta.error("expected an identifier"))
 }
 
-fn names(meta: &ParseNestedMeta<'_>) -> Result<Vec<Ident>> {
+fn list<T: Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
     let content;
     syn::parenthesized!(content in meta.input);
-    Ok(Punctuated::<Ident, Token![,]>::parse_terminated(&content)?.into_iter().collect())
+    Ok(Punctuated::<T, Token![,]>::parse_terminated(&content)?.into_iter().collect())
 }

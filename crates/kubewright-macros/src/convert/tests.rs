@@ -86,7 +86,7 @@ fn invalid_attributes_are_reported() {
 #[test]
 fn what_makes_sense_is_rust() {
     let made = expand(&parse_quote! {
-        #[convert(hub = v2::Spec, kind = Job, hub_kind = v2::Job, status = converted, hub_only(glass))]
+        #[convert(hub = v2::Spec, kind = Job, hub_kind = v2::Job, status = converted, hub_only(glass, tint = v2::no_tint))]
         struct JobSpec {
             same: u8,
             #[convert(renamed = "second")]
@@ -103,7 +103,9 @@ fn what_makes_sense_is_rust() {
     })
     .unwrap();
     let text = made.to_string();
-    for part in ["Convert for JobSpec", "Convertible for Job", "fn job_spec_round_trips"] {
+    for part in
+        ["Convert for JobSpec", "Convertible for Job", "fn job_spec_round_trips", "unwrap_or_else (v2 :: no_tint)"]
+    {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
 }

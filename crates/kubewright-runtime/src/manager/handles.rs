@@ -1,6 +1,10 @@
 //! What code outside of reconciles uses of a manager: its cache, changes of its kinds, and its events.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use kube::core::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
@@ -8,6 +12,7 @@ use parking_lot::Mutex;
 use super::{Manager, ManagerError};
 use crate::{
     cache::{Cache, CacheSender, Cached},
+    client::Client,
     controller::Index,
     event::{LateQueue, Recorder},
     object::{KindName, Object},
@@ -23,7 +28,43 @@ const CACHED: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 pub(super) struct Handles {
     pub(super) cache: CacheSender,
     pub(super) events: LateQueue,
+    pub(super) client: ClientHandle,
     declared: Mutex<Vec<Declared>>,
+}
+
+/// A handle to the client of a manager: see [`Manager::client_handle`]. Clones share it.
+#[derive(Clone, Default)]
+pub struct ClientHandle(Arc<OnceLock<Client>>);
+
+/// The error that a client is used before its manager runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the manager doesn't run yet, so it has no client")]
+pub struct NotRunning;
+
+impl fmt::Debug for ClientHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientHandle").field("is_running", &self.0.get().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl ClientHandle {
+    /// Returns the client. It doesn't read from the cache.
+    ///
+    /// # Errors
+    /// [`NotRunning`] before the manager runs.
+    pub fn get(&self) -> Result<Client, NotRunning> {
+        self.0.get().cloned().ok_or(NotRunning)
+    }
+
+    /// Returns a handle to this client, for tests of code that has a handle.
+    pub fn fixed(client: Client) -> Self {
+        Self(Arc::new(OnceLock::from(client)))
+    }
+
+    pub(super) fn set(&self, client: Client) {
+        // A manager runs once.
+        let _present = self.0.set(client);
+    }
 }
 
 /// A declaration: its rule, its index, and what adds it to the cache.

@@ -48,6 +48,7 @@ pub use self::{
     controllers::{ControllerEnd, Controllers},
     describe::{Description, KindDescription, Port},
     error::ManagerError,
+    handles::{ClientHandle, NotRunning},
     kubeconfig_secrets::KubeconfigSecretError,
     labelled_namespaces::NamespaceClusterError,
 };
@@ -95,6 +96,7 @@ pub struct Manager {
     namespaces: BTreeSet<String>,
     cache: CacheOptions,
     metrics: Option<Metrics>,
+    registry: prometheus::Registry,
     metrics_server: MetricsServer,
     metrics_handlers: Vec<(String, MethodRouter)>,
     probe_address: BindAddress,
@@ -269,6 +271,7 @@ impl Manager {
             namespaces: BTreeSet::new(),
             cache: CacheOptions::new(),
             metrics: None,
+            registry: prometheus::Registry::new(),
             metrics_server,
             metrics_handlers: Vec::new(),
             probe_address,
@@ -380,9 +383,24 @@ impl Manager {
         Self { random, ..self }
     }
 
-    /// Sets the metrics. Default: a new set. Pass a set to add metric families to its registry.
+    /// Sets the metrics. Default: a new set, in [`Manager::metrics_registry`].
     pub fn metrics(self, metrics: Metrics) -> Self {
-        Self { metrics: Some(metrics), ..self }
+        Self { registry: metrics.registry().clone(), metrics: Some(metrics), ..self }
+    }
+
+    /// Returns the registry of `/metrics`, for families of the operator (controller-runtime: `metrics.Registry`).
+    ///
+    /// ```no_run
+    /// # use kubewright_runtime::manager::Manager;
+    /// use prometheus::{IntGaugeVec, register_int_gauge_vec_with_registry};
+    ///
+    /// # fn example(manager: &Manager) -> prometheus::Result<IntGaugeVec> {
+    /// let help = "Ready replicas, by namespace.";
+    /// register_int_gauge_vec_with_registry!("shop_ready_replicas", help, &["namespace"], manager.metrics_registry())
+    /// # }
+    /// ```
+    pub fn metrics_registry(&self) -> prometheus::Registry {
+        self.registry.clone()
     }
 
     /// Serves `/metrics` at this address over plain HTTP, without authentication. See [`Manager::metrics_server`] for
@@ -398,6 +416,15 @@ impl Manager {
 
     /// Adds a handler to the metrics server, such as for profiles or build information. A guarded server also
     /// authorizes requests for it. The path must begin with a slash.
+    ///
+    /// The role `metrics-reader` of a project grants `/metrics` only. Who reads another path from a guarded server
+    /// needs a rule for it in a ClusterRole:
+    ///
+    /// ```yaml
+    /// rules:
+    /// - nonResourceURLs: [/version]
+    ///   verbs: [get]
+    /// ```
     ///
     /// ```no_run
     /// # use kubewright_runtime::manager::Manager;
@@ -455,6 +482,24 @@ impl Manager {
     /// Of this method and [`Manager::leader_election`], the last call takes effect.
     pub fn sharding(self, options: ShardOptions) -> Self {
         Self { replicas: Replicas::Shard(options), ..self }
+    }
+
+    /// Returns a handle to the manager's client, which can be used when the manager runs: for validators, defaulters,
+    /// HTTP handlers and other code that is made before (controller-runtime: `GetClient`). The rules for its requests
+    /// are given by [`Manager::policy_rule`].
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Namespace;
+    /// # use kubewright_runtime::{manager::{ClientHandle, Manager}, object::ObjectKey};
+    /// # fn example(manager: &Manager) {
+    /// let client = manager.client_handle();
+    /// let exists = async move |name: &str| -> Result<bool, Box<dyn std::error::Error>> {
+    ///     Ok(client.get()?.kind::<Namespace>().get(&ObjectKey::cluster(name)).await?.is_some())
+    /// };
+    /// # }
+    /// ```
+    pub fn client_handle(&self) -> ClientHandle {
+        self.handles.client.clone()
     }
 
     /// Returns a client of the manager's cluster, for use outside the controllers. Its requests are counted if

@@ -64,10 +64,12 @@ impl Connection {
 impl Manager {
     /// Creates what all controllers share, and starts to write events.
     pub(super) async fn connect(&mut self) -> Result<(Environment, Broadcaster), ManagerError> {
-        let metrics = self.metrics.clone().unwrap_or_else(|| Metrics::new(self.clock.clone()));
+        let in_registry = || Metrics::with_registry(self.clock.clone(), self.registry.clone());
+        let metrics = self.metrics.clone().unwrap_or_else(in_registry);
         let client = self.requests.client(&self.connection.client(&metrics).await?, &self.clock);
         let (queue, clock) = (self.handles.events.clone(), self.clock.clone());
         let events = Broadcaster::start_for(queue.clone(), client.clone(), &hostname(), clock, metrics.clone());
+        self.handles.client.set(crate::client::Client::new(client.clone()).user_agent(&self.requests.user_agent()));
         let environment = Environment {
             fenced: client.clone(),
             client,

@@ -29,6 +29,9 @@ use prometheus::{
     core::Collector, proto::MetricFamily,
 };
 
+/// The crate of the families in [`Metrics::registry`], in the version that it takes.
+pub use prometheus;
+
 use self::exemplars::Exemplars;
 pub(crate) use self::{
     certificate::CertificateMetrics,
@@ -74,7 +77,14 @@ impl fmt::Debug for Metrics {
 impl Metrics {
     /// Creates all families, including those of `process_*`. `clock` measures durations.
     pub fn new(clock: SharedClock) -> Self {
-        let registry = Registry::new();
+        Self::with_registry(clock, Registry::new())
+    }
+
+    /// Like [`Metrics::new`], in a registry that may have families of the operator.
+    ///
+    /// # Panics
+    /// If the registry has a family of one of these names, such as of another set.
+    pub fn with_registry(clock: SharedClock, registry: Registry) -> Self {
         add(&registry, process::ProcessCollector::new().expect("constant names are valid"));
         add(&registry, tokio_runtime::TokioCollector::new().expect("constant names are valid"));
         let inner = Inner {

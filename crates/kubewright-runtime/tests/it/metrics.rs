@@ -9,11 +9,12 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Client,
+    api::ListParams,
     client::{Body, ClientBuilder},
 };
 use kubewright_runtime::{
     leader::LeaderOptions,
-    manager::Manager,
+    manager::{Manager, NotRunning},
     metrics::Metrics,
     probe::BindAddress,
     webhook::{Denied, Request, ValidationErrors, Validator, Webhook, WebhookServer},
@@ -188,5 +189,28 @@ async fn the_format_of_metrics_is_negotiated() {
     let plain = scrape(address).await;
     assert!(plain.contains("\r\ncontent-type: text/plain; version=0.0.4\r\n"), "{plain}");
     assert_eq!((lines(&plain, "# EOF"), lines(&plain, " # {")), (0, 0));
+    running.stop().await;
+}
+
+/// What a program adds before the manager runs.
+#[tokio::test]
+async fn a_program_has_families_and_a_client_before_the_manager_runs() {
+    let world = World::new().await;
+    let address = own_address();
+    let manager = Manager::new(world.client.clone()).clock(world.clock.clone()).random(world.random.clone());
+    let manager = manager
+        .metrics_address(BindAddress::Host(address.ip().to_string(), address.port()))
+        .controller(controller(FleetReconciler::default()));
+    let gauge = prometheus::IntGauge::new("shop_orders", "Orders.").expect("a valid name");
+    manager.metrics_registry().register(Box::new(gauge.clone())).expect("a new name");
+    let handle = manager.client_handle();
+    assert_eq!(handle.get().err(), Some(NotRunning));
+    gauge.set(7);
+    let running = run(manager);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    handle.get().expect("a client").kind::<ConfigMap>().list(&ListParams::default()).await.expect("a list");
+    let text = scrape(address).await;
+    assert!(text.contains("\nshop_orders 7\n") && text.contains("\nworkqueue_depth{"), "{text}");
     running.stop().await;
 }

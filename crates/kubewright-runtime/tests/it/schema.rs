@@ -48,6 +48,7 @@ struct ThingSpec {
 }
 
 /// With rules of kube's, beside ours.
+// ANCHOR: rules
 #[derive(Clone, Debug, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = Rule::new("self.low <= self.high").message("low is above high"))]
 struct Ruled {
@@ -57,6 +58,7 @@ struct Ruled {
     #[schemars(transform = schema::multiple_of(5.0))]
     high: i64,
 }
+// ANCHOR_END: rules
 
 fn object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "object"})
