@@ -162,13 +162,13 @@ fn about(body: &Bytes) -> String {
 fn result(response: &Response<Bytes>) -> String {
     let review: Value = serde_json::from_slice(response.body()).unwrap_or_default();
     let answer = &review["response"];
-    let message = || answer.pointer("/result/message").and_then(Value::as_str).unwrap_or_default();
+    let message = |status: &str| answer[status]["message"].as_str().unwrap_or_default();
     match (answer["allowed"].as_bool(), answer.pointer("/result/status").and_then(Value::as_str)) {
         (Some(true), _) if answer["patch"].is_string() => "allows with changes".into(),
         (Some(true), _) => "allows".into(),
-        (Some(false), _) => format!("denies: {}", message()),
+        (Some(false), _) => format!("denies: {}", message("status")),
         (None, Some("Success")) => "converts".into(),
-        (None, Some(_)) => format!("fails to convert: {}", message()),
+        (None, Some(_)) => format!("fails to convert: {}", message("result")),
         (None, None) => format!("answers {}", response.status().as_u16()),
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         for (response, expected) in [
             (json!({"allowed": true}), "allows"),
             (json!({"allowed": true, "patch": "W10="}), "allows with changes"),
-            (json!({"allowed": false, "result": {"status": "Failure", "message": "no"}}), "denies: no"),
+            (json!({"allowed": false, "status": {"status": "Failure", "message": "no"}}), "denies: no"),
             (json!({"result": {"status": "Success"}}), "converts"),
             (json!({"result": {"status": "Failed", "message": "no"}}), "fails to convert: no"),
             (json!(null), "answers 200"),

@@ -10,6 +10,34 @@ use super::RoleError;
 const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 const WRITE: [Verb; 3] = [Verb::Create, Verb::Patch, Verb::Delete];
 
+/// The built-in kinds without the status subresource that can be watched, by group, as of Kubernetes 1.36.
+const WITHOUT_STATUS: [(&str, &[&str]); 12] = [
+    ("", &["configmaps", "endpoints", "events", "limitranges", "podtemplates", "secrets", "serviceaccounts"]),
+    (
+        "admissionregistration.k8s.io",
+        &[
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+            "mutatingwebhookconfigurations",
+            "validatingadmissionpolicybindings",
+            "validatingwebhookconfigurations",
+        ],
+    ),
+    ("apps", &["controllerrevisions"]),
+    ("coordination.k8s.io", &["leasecandidates", "leases"]),
+    ("discovery.k8s.io", &["endpointslices"]),
+    ("events.k8s.io", &["events"]),
+    ("networking.k8s.io", &["ingressclasses", "ipaddresses", "networkpolicies"]),
+    ("node.k8s.io", &["runtimeclasses"]),
+    ("rbac.authorization.k8s.io", &["clusterrolebindings", "clusterroles", "rolebindings", "roles"]),
+    ("resource.k8s.io", &["deviceclasses", "resourceclaimtemplates", "resourceslices"]),
+    ("scheduling.k8s.io", &["priorityclasses"]),
+    (
+        "storage.k8s.io",
+        &["csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattributesclasses"],
+    ),
+];
+
 /// Returns the derived and declared rules of a controller, without the excluded ones.
 pub(super) fn of(controller: &Controller, description: &Description) -> Result<Vec<Rule>, RoleError> {
     let mut rules: Vec<_> = controller.uses.iter().flat_map(|used| used_by(controller, used, description)).collect();
@@ -47,8 +75,13 @@ fn used_by(controller: &Controller, used: &Use, description: &Description) -> Ve
     rules
 }
 
-/// Returns whether a kind has the status subresource. Kinds that the operator does not define are assumed to have it.
+/// Returns whether a kind has the status subresource. Kinds that neither the operator nor Kubernetes defines are
+/// assumed to have it.
 fn has_status(resource: &Resource, description: &Description) -> bool {
+    let is_its = |(group, _): &&(&str, &[&str])| *group == &*resource.group;
+    if WITHOUT_STATUS.iter().find(is_its).is_some_and(|(_, plurals)| plurals.contains(&&*resource.plural)) {
+        return false;
+    }
     let versions = description.kinds.iter().flat_map(|kind| &kind.versions);
     let mut of_it = versions.filter(|definition| {
         let spec = &definition["spec"];

@@ -171,6 +171,27 @@ fn a_kind_without_the_status_subresource_has_no_rule_for_it() {
 }
 
 #[test]
+fn built_in_kinds_have_a_rule_for_their_status_if_there_is_one() {
+    let cases = [
+        ("", "secrets", false),
+        ("", "configmaps", false),
+        ("", "pods", true),
+        ("apps", "deployments", true),
+        ("networking.k8s.io", "ingresses", true),
+        ("networking.k8s.io", "networkpolicies", false),
+        ("my.domain", "secrets", true),
+    ];
+    for (group, plural, has_status) in cases {
+        let mut controller = cows();
+        controller.uses = vec![used(group, plural, true, Relation::For)];
+        let lines = lines(&described(controller), false);
+        let has_rule = lines.iter().any(|line| line.contains(&format!("{plural}/status")));
+        assert_eq!(has_rule, has_status, "{group} {plural}: {lines:?}");
+        assert!(lines.iter().any(|line| line.contains(&format!("{plural}/finalizers"))), "{lines:?}");
+    }
+}
+
+#[test]
 fn invalid_rules_are_errors() {
     let with = |rule: Rule| {
         let mut controller = cows();

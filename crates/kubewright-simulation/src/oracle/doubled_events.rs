@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use kubewright_cluster::faults::{ApiRequest, Verb};
 use serde_json::Value;
 
-use super::{Oracle, Seen};
-use crate::{history::Request, world::World};
+use super::{Answer, Oracle, Seen};
+use crate::{
+    history::{Request, path},
+    world::World,
+};
 
 /// How much later an equal event counts as another occurrence.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
@@ -74,6 +78,14 @@ impl Oracle for DoubledEvents {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Forgets an event that isn't recorded, since its name is taken: the operator sends it again under another one.
+    fn executed(&mut self, request: &ApiRequest, answer: Answer, _: &Seen<'_>) -> Vec<String> {
+        if request.verb == Verb::Create && request.resource == "events" && answer.code == 409 {
+            self.recorded.remove(&path(request.namespace.as_deref(), request.name.as_deref()));
+        }
+        Vec::new()
     }
 }
 
