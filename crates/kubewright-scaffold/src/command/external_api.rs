@@ -86,6 +86,15 @@ impl ExternalType {
     }
 }
 
+/// Returns the name for `--group` of a built-in group that is given with its domain, such as `networking` for
+/// `networking.k8s.io`.
+pub(super) fn without_domain(group: &str) -> Option<&'static str> {
+    let is_it = |(known, domain): &&(&str, &str)| {
+        !domain.is_empty() && group.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.')) == Some(*known)
+    };
+    CORE.iter().find(is_it).map(|(known, _)| *known)
+}
+
 /// Returns the module of a built-in group.
 fn core_path(group: &str, version: &Version) -> String {
     match group.split('.').next().unwrap_or_default() {

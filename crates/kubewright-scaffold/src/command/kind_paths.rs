@@ -90,3 +90,9 @@ pub(super) fn types_path(project: &Project, resource: &Resource) -> String {
         None => resource.path.clone(),
     }
 }
+
+/// Returns the group of a kind for use in comments. That of kinds without a group is called `core`.
+pub(super) fn group_name(resource: &Resource) -> String {
+    let group = resource.qualified_group();
+    if group.is_empty() { "core".into() } else { group }
+}

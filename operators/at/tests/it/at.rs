@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use at_operator::api::v1alpha1::At;
+use ::at_operator::api::v1alpha1::At;
 
 const SAMPLE: &str = include_str!("../../config/samples/cnat_v1alpha1_at.yaml");
 

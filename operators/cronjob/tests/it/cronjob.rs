@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use cronjob_operator::api::v1::CronJob;
+use ::cronjob_operator::api::v1::CronJob;
 
 const SAMPLE: &str = include_str!("../../config/samples/batch_v1_cronjob.yaml");
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::CustomResourceExt;
 
 use crate::start;
-use cronjob_operator::api::v1::CronJob;
+use ::cronjob_operator::api::v1::CronJob;
 
 const SAMPLE: &str = include_str!("../../config/samples/batch_v1_cronjob.yaml");
 

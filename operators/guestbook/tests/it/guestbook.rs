@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use guestbook_operator::api::v1::Guestbook;
+use ::guestbook_operator::api::v1::Guestbook;
 
 const SAMPLE: &str = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
 

@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use lolcow_operator::api::v1alpha1::Lolcow;
+use ::lolcow_operator::api::v1alpha1::Lolcow;
 
 const SAMPLE: &str = include_str!("../../config/samples/v1alpha1_lolcow.yaml");
 

@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use podset_operator::api::app::v1alpha1::PodSet;
+use ::podset_operator::api::app::v1alpha1::PodSet;
 
 const SAMPLE: &str = include_str!("../../config/samples/app_v1alpha1_podset.yaml");
 

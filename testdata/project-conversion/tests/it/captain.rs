@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_conversion::api::v1beta1::Captain;
+use ::project_conversion::api::v1beta1::Captain;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1beta1_captain.yaml");
 

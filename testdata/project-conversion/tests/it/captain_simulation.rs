@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_conversion::api::v1beta1::Captain;
+use ::project_conversion::api::v1beta1::Captain;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1beta1_captain.yaml");
 const NAME: &str = "captain-sample";
 
-#[scenario(operator = project_conversion::register)]
+#[scenario(operator = ::project_conversion::register)]
 async fn captain(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_conversion::api::v1::FirstMate;
+use ::project_conversion::api::v1::FirstMate;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_firstmate.yaml");
 const NAME: &str = "firstmate-sample";
 
-#[scenario(operator = project_conversion::register)]
+#[scenario(operator = ::project_conversion::register)]
 async fn firstmate(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

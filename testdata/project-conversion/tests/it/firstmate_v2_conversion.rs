@@ -4,8 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{CustomResourceExt, core::crd::merge_crds};
 
 use crate::start;
-use project_conversion::api::v1::FirstMate as Hub;
-use project_conversion::api::v2::FirstMate as Spoke;
+use ::project_conversion::api::v1::FirstMate as Hub;
+use ::project_conversion::api::v2::FirstMate as Spoke;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v2_firstmate.yaml");
 

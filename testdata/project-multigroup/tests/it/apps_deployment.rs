@@ -8,7 +8,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 #[tokio::test]
 async fn the_controller_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
-    let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
+    let manager = Manager::new(cluster.client());
+    let operator = ::project_multigroup::register(manager).describe();
     let kind = KindName::of::<Deployment>();
     let mut uses = operator.controllers.iter().flat_map(|it| &it.uses);
     assert!(uses.any(|used| used.kind == kind));

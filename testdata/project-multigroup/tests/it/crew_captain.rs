@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_multigroup::api::crew::v1::Captain;
+use ::project_multigroup::api::crew::v1::Captain;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_captain.yaml");
 

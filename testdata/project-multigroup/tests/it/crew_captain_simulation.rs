@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_multigroup::api::crew::v1::Captain;
+use ::project_multigroup::api::crew::v1::Captain;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_captain.yaml");
 const NAME: &str = "captain-sample";
 
-#[scenario(operator = project_multigroup::register)]
+#[scenario(operator = ::project_multigroup::register)]
 async fn crew_captain(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

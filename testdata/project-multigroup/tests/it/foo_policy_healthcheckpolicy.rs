@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_multigroup::api::foo_policy::v1::HealthCheckPolicy;
+use ::project_multigroup::api::foo_policy::v1::HealthCheckPolicy;
 
 const SAMPLE: &str = include_str!("../../config/samples/foo.policy_v1_healthcheckpolicy.yaml");
 

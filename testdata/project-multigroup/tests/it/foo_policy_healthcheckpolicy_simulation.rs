@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_multigroup::api::foo_policy::v1::HealthCheckPolicy;
+use ::project_multigroup::api::foo_policy::v1::HealthCheckPolicy;
 
 const SAMPLE: &str = include_str!("../../config/samples/foo.policy_v1_healthcheckpolicy.yaml");
 const NAME: &str = "healthcheckpolicy-sample";
 
-#[scenario(operator = project_multigroup::register)]
+#[scenario(operator = ::project_multigroup::register)]
 async fn foo_policy_healthcheckpolicy(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

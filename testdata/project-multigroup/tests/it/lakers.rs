@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_multigroup::api::v1::Lakers;
+use ::project_multigroup::api::v1::Lakers;
 
 const SAMPLE: &str = include_str!("../../config/samples/v1_lakers.yaml");
 

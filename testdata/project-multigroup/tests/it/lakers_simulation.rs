@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_multigroup::api::v1::Lakers;
+use ::project_multigroup::api::v1::Lakers;
 
 const SAMPLE: &str = include_str!("../../config/samples/v1_lakers.yaml");
 const NAME: &str = "lakers-sample";
 
-#[scenario(operator = project_multigroup::register)]
+#[scenario(operator = ::project_multigroup::register)]
 async fn lakers(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_multigroup::api::sea_creatures::v1beta1::Kraken;
+use ::project_multigroup::api::sea_creatures::v1beta1::Kraken;
 
 const SAMPLE: &str = include_str!("../../config/samples/sea-creatures_v1beta1_kraken.yaml");
 

@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_multigroup::api::sea_creatures::v1beta1::Kraken;
+use ::project_multigroup::api::sea_creatures::v1beta1::Kraken;
 
 const SAMPLE: &str = include_str!("../../config/samples/sea-creatures_v1beta1_kraken.yaml");
 const NAME: &str = "kraken-sample";
 
-#[scenario(operator = project_multigroup::register)]
+#[scenario(operator = ::project_multigroup::register)]
 async fn sea_creatures_kraken(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

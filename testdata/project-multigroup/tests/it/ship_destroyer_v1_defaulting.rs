@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::CustomResourceExt;
 
 use crate::start;
-use project_multigroup::api::ship::v1::Destroyer;
+use ::project_multigroup::api::ship::v1::Destroyer;
 
 const SAMPLE: &str = include_str!("../../config/samples/ship_v1_destroyer.yaml");
 

@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_multigroup::api::ship::v1beta1::Frigate;
+use ::project_multigroup::api::ship::v1beta1::Frigate;
 
 const SAMPLE: &str = include_str!("../../config/samples/ship_v1beta1_frigate.yaml");
 

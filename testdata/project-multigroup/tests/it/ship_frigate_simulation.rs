@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_multigroup::api::ship::v1beta1::Frigate;
+use ::project_multigroup::api::ship::v1beta1::Frigate;
 
 const SAMPLE: &str = include_str!("../../config/samples/ship_v1beta1_frigate.yaml");
 const NAME: &str = "frigate-sample";
 
-#[scenario(operator = project_multigroup::register)]
+#[scenario(operator = ::project_multigroup::register)]
 async fn ship_frigate(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

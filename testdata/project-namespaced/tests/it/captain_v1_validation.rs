@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::CustomResourceExt;
 
 use crate::start;
-use project_namespaced::api::v1::Captain;
+use ::project_namespaced::api::v1::Captain;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_captain.yaml");
 

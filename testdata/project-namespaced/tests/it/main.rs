@@ -17,7 +17,7 @@ async fn start(kinds: Vec<CustomResourceDefinition>) -> anyhow::Result<Cluster> 
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
     cluster.install(kinds).await?;
     let manager = Manager::new(cluster.client()).webhook_server(WebhookServer::local());
-    let operator = project_namespaced::register(manager).run_until(pending());
+    let operator = ::project_namespaced::register(manager).run_until(pending());
     tokio::spawn(async { operator.await.expect("the operator runs") });
     Ok(cluster)
 }

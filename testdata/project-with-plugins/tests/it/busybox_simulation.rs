@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_with_plugins::api::v1::Busybox;
+use ::project_with_plugins::api::v1::Busybox;
 
 const SAMPLE: &str = include_str!("../../config/samples/cache_v1_busybox.yaml");
 const NAME: &str = "busybox-sample";
 
-#[scenario(operator = project_with_plugins::register)]
+#[scenario(operator = ::project_with_plugins::register)]
 async fn busybox(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

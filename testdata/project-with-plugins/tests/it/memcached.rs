@@ -4,7 +4,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project_with_plugins::api::v1::Memcached;
+use ::project_with_plugins::api::v1::Memcached;
 
 const SAMPLE: &str = include_str!("../../config/samples/cache_v1_memcached.yaml");
 

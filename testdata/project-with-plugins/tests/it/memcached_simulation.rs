@@ -7,12 +7,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project_with_plugins::api::v1::Memcached;
+use ::project_with_plugins::api::v1::Memcached;
 
 const SAMPLE: &str = include_str!("../../config/samples/cache_v1_memcached.yaml");
 const NAME: &str = "memcached-sample";
 
-#[scenario(operator = project_with_plugins::register)]
+#[scenario(operator = ::project_with_plugins::register)]
 async fn memcached(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

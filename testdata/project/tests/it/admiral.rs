@@ -7,7 +7,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project::api::v1::Admiral;
+use ::project::api::v1::Admiral;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_admiral.yaml");
 

@@ -10,12 +10,12 @@ use kubewright::{
 };
 use serde_json::json;
 
-use project::api::v1::Admiral;
+use ::project::api::v1::Admiral;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_admiral.yaml");
 const NAME: &str = "admiral-sample";
 
-#[scenario(operator = project::register)]
+#[scenario(operator = ::project::register)]
 async fn admiral(sim: &Sim) {
     // State with `sim.always` what must hold after each change, such as a maximum number of children.
     sim.apply(SAMPLE).await;

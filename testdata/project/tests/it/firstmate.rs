@@ -7,7 +7,7 @@ use kube::CustomResourceExt;
 use kubewright::condition;
 
 use crate::start;
-use project::api::v1::FirstMate;
+use ::project::api::v1::FirstMate;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_firstmate.yaml");
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::CustomResourceExt;
 
 use crate::start;
-use project::api::v1::FirstMate;
+use ::project::api::v1::FirstMate;
 
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_firstmate.yaml");
 

@@ -21,7 +21,7 @@ pub use self::image::DeployImage;
 pub(crate) use self::image::KEY as DEPLOY_IMAGE;
 
 use super::{
-    external_api::{ExternalApi, ExternalType},
+    external_api::{ExternalApi, ExternalType, without_domain},
     kind_paths::KindPaths,
 };
 
@@ -94,6 +94,9 @@ pub enum ApiError {
          use --resource to create its types, or --external-api-path for a type of another crate"
     )]
     Unknown(String),
+    /// The group of a built-in kind was given with its domain. Contains the name for `--group`.
+    #[error("the groups of built-in kinds are named without k8s.io: use --group {0}")]
+    WithDomain(&'static str),
     /// Another version already has a controller.
     #[error(
         "{kind} already has a controller, for version {version}, which handles all versions: use --controller=false"
@@ -215,7 +218,10 @@ impl CreateApi {
         let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
         let external = (!self.resource && !has_types)
             .then(|| ExternalType::find(project, group, &self.version, &self.kind, self.external.as_ref()))
-            .map(|external| external.ok_or_else(|| ApiError::Unknown(self.kind.to_string())))
+            .map(|external| {
+                let unknown = || ApiError::Unknown(self.kind.to_string());
+                external.ok_or_else(|| without_domain(group).map_or_else(unknown, ApiError::WithDomain))
+            })
             .transpose()?;
         let key = external.as_ref().map_or(own, |external| Key { domain: &external.domain, ..own });
         if let Some(other) = self.controller.then(|| project.other_controller(&key)).flatten() {

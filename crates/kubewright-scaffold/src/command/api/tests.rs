@@ -54,6 +54,9 @@ fn a_controller_for_a_built_in_kind() {
     api.kind = "Thing".parse().unwrap();
     api.group = Some("mine".parse().unwrap());
     assert!(refused(&api, &mut project).contains("--external-api-path"));
+    api.group = Some("rbac.authorization.k8s.io".parse().unwrap());
+    assert!(refused(&api, &mut project).ends_with(": use --group rbac.authorization"));
+    api.group = Some("mine".parse().unwrap());
     // First the types, then a controller for them.
     (api.resource, api.controller, project.multigroup) = (true, false, true);
     api.note(&mut project).unwrap();

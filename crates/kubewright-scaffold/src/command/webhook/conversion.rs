@@ -118,7 +118,7 @@ fn values(project: &Project, hub: &Resource, spoke: &Resource, paths: &KindPaths
     let library = project.library();
     let outside = |resource: &Resource| {
         let path = types_path(project, resource);
-        format!("{library}::{}::{}", path.strip_prefix("crate::").unwrap_or(&path), resource.kind)
+        format!("::{library}::{}::{}", path.strip_prefix("crate::").unwrap_or(&path), resource.kind)
     };
     let mut uses = [(outside(hub), "Hub"), (outside(spoke), "Spoke")];
     uses.sort_by(|one, other| natural(&one.0, &other.0));

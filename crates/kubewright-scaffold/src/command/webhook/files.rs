@@ -5,7 +5,7 @@ use crate::{
     code,
     command::{
         header::file_header,
-        kind_paths::{KindPaths, types_path},
+        kind_paths::{KindPaths, group_name, types_path},
         templates::{TemplatePlan, Values},
     },
     plan::Plan,
@@ -140,6 +140,7 @@ fn values(project: &Project, resource: &Resource, paths: &KindPaths) -> Values {
         ("project", project.project_name.clone()),
         ("library", project.library()),
         ("group", resource.qualified_group()),
+        ("group_name", group_name(resource)),
         ("version", resource.version.clone()),
         ("kind", kind.clone()),
         ("plural", resource.plural.clone()),

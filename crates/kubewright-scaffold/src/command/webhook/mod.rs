@@ -6,7 +6,7 @@ mod files;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::external_api::{ExternalApi, ExternalType};
+use super::external_api::{ExternalApi, ExternalType, without_domain};
 use crate::{
     name::{Kind, Version},
     plan::Plan,
@@ -35,6 +35,9 @@ pub enum WebhookError {
         /// The version.
         version: String,
     },
+    /// The group of a built-in kind was given with its domain. Contains the name for `--group`.
+    #[error("the groups of built-in kinds are named without k8s.io: use --group {0}")]
+    WithDomain(&'static str),
     /// The webhooks already exist.
     #[error("{kind} in version {version} already has {what}: edit it, or use --force to overwrite the file")]
     Exists {
@@ -182,7 +185,10 @@ impl CreateWebhook {
             let Key { group, version: of, kind, .. } = resource.key();
             (group, of, kind) == (self.group.as_str(), version.as_str(), self.kind.as_str())
         };
-        let missing = || WebhookError::NoKind { kind: self.kind.to_string(), version: version.to_string() };
+        let missing = || {
+            let unknown = || WebhookError::NoKind { kind: self.kind.to_string(), version: version.to_string() };
+            without_domain(&self.group).map_or_else(unknown, WebhookError::WithDomain)
+        };
         project.resources.iter().position(is_it).ok_or_else(missing)
     }
 
@@ -294,5 +300,10 @@ mod tests {
         let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
         other.external = Some(ExternalApi { path, domain, module });
         assert!(other.note(&mut project).unwrap().external);
+        let mut ingresses = CreateWebhook::new("networking.k8s.io", "v1".parse().unwrap(), "Ingress".parse().unwrap());
+        ingresses.validation = true;
+        assert!(refused(&ingresses, &mut project).ends_with(": use --group networking"));
+        ingresses.group = "networking".into();
+        assert_eq!(ingresses.note(&mut project).unwrap().qualified_group(), "networking.k8s.io");
     }
 }

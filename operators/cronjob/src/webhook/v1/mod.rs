@@ -1,4 +1,4 @@
-//! The webhooks of `batch.tutorial.kubebuilder.io/v1`, one module per kind.
+//! The webhooks of version `v1`, one module per kind.
 
 pub(crate) mod cronjob;
 // +kubebuilder:scaffold:modules

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! The webhooks of `crew.testproject.org/v1`, one module per kind.
+//! The webhooks of version `v1`, one module per kind.
 
 pub(crate) mod admiral;
 pub(crate) mod captain;

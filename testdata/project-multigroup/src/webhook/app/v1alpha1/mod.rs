@@ -1,4 +1,4 @@
-//! The webhooks of `app.example.com/v1alpha1`, one module per kind.
+//! The webhooks of version `v1alpha1`, one module per kind.
 
 pub(crate) mod podset;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The webhooks of `crew.testproject.org/v1`, one module per kind.
+//! The webhooks of version `v1`, one module per kind.
 
 pub(crate) mod captain;
 // +kubebuilder:scaffold:modules
