@@ -81,7 +81,8 @@ pub(crate) struct ClusterOptions {
     #[arg(long, value_name = "CIDR", default_value_t)]
     service_cidr: ServiceRange,
 
-    /// Give each container a file system and processes of its own, as in Kubernetes. Needs Linux and root
+    /// Give each container a file system and processes of its own and its limit of memory, as in Kubernetes. Needs
+    /// Linux and root
     #[arg(long)]
     isolate_containers: bool,
 

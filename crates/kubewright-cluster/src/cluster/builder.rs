@@ -132,6 +132,9 @@ impl ClusterBuilder {
     /// without isolation, the mounts of the machine don't change, and such a directory is one of `/dev/shm` without a
     /// limit of its own.
     ///
+    /// A container that needs more memory than its limit is killed, and its reason is `OOMKilled`, if the machine has
+    /// control groups with a memory controller. Swapped memory doesn't add to the limit.
+    ///
     /// Requires Linux 5.10, root, and the programs `mount`, `nsenter` and `unshare` (of util-linux). The directory of
     /// the node, which is in the temporary directory, can't be on an overlay itself, as the files of most containers
     /// are.

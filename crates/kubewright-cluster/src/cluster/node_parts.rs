@@ -237,6 +237,7 @@ impl Cluster {
             setpriv: Default::default(),
             view_tools: Default::default(),
             isolates_containers: options.isolates_containers,
+            control_groups: Default::default(),
             volume_writes: Default::default(),
             devices: options.isolates_containers.then(|| Arc::new(Devices::new(&directory))),
             directory,

@@ -28,6 +28,7 @@
 pub(crate) mod address;
 mod admission;
 mod backoff;
+pub(crate) mod control_group;
 pub(crate) mod devices;
 pub(crate) mod dns;
 mod egress;
@@ -88,6 +89,7 @@ use tokio_util::task::TaskTracker;
 use self::{
     address::{Addresses, HOST_ADDRESS},
     admission::{Admission, Rejection},
+    control_group::ControlGroups,
     devices::Devices,
     environment::Reference,
     exec::RunningContainers,
@@ -161,6 +163,8 @@ pub(crate) struct NodeContext {
     pub(crate) view_tools: OnceCell<Option<Arc<Tools>>>,
     /// Whether containers have file systems and processes of their own.
     pub(crate) isolates_containers: bool,
+    /// Limits the memory of containers, once it is known whether that is possible.
+    pub(crate) control_groups: OnceCell<Option<Arc<ControlGroups>>>,
     /// The block devices that pods use; `None` if the node doesn't mount any.
     pub(crate) devices: Option<Arc<Devices>>,
     /// Held while the files of a volume are replaced.

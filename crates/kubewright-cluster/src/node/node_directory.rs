@@ -14,7 +14,7 @@ use std::{
 use kubewright_apimachinery::random::Random;
 use rustix::process::geteuid;
 
-use super::{mounts, process::kill_left};
+use super::{control_group, mounts, process::kill_left};
 
 /// The prefix of node directories in the temporary directory.
 const PREFIX: &str = "kubewright-";
@@ -117,6 +117,7 @@ fn remove_if_abandoned(path: &Path) -> io::Result<()> {
     tracing::info!(path = %path.display(), "removing the directory of a killed cluster");
     if !id.is_empty() {
         kill_left(&id);
+        control_group::remove_left(&id);
     }
     remove(path);
     Ok(())

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
 use tokio::signal::unix::{SignalKind, signal as signal_stream};
 
-use super::{namespace::NetworkNamespace, process_streams::Streams, view::View};
+use super::{control_group::ControlGroup, namespace::NetworkNamespace, process_streams::Streams, view::View};
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(crate) struct CommandLine {
     pub(crate) container: Option<u32>,
     /// The network namespace, if it isn't the host's.
     pub(crate) network: Option<Arc<NetworkNamespace>>,
+    /// The control group, if the memory of its container is limited.
+    pub(crate) control_group: Option<Arc<ControlGroup>>,
 }
 
 impl CommandLine {
@@ -55,6 +57,7 @@ impl CommandLine {
             view: None,
             container: None,
             network: None,
+            control_group: None,
         }
     }
 
@@ -91,7 +94,8 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
     // The tools find a program by the same variable, and so it gets its name as it was given.
     let given = if name.contains('/') { &program } else { Path::new(name) };
-    let is_direct = line.view.is_none() && line.network.is_none() && line.privileges.is_empty();
+    let is_direct =
+        line.view.is_none() && line.network.is_none() && line.control_group.is_none() && line.privileges.is_empty();
     let mut words = line.privileges.iter().map(Path::new).chain([given]);
     // There is at least one.
     let first = words.next().unwrap_or(given);
@@ -111,6 +115,9 @@ fn command(line: &CommandLine) -> Result<Command, SpawnError> {
     };
     if let Some(network) = &line.network {
         command = network.enter(&command);
+    }
+    if let Some(group) = &line.control_group {
+        command = group.enter(&command);
     }
     command
         .args(words)

@@ -67,6 +67,12 @@ fn memory_limit(pod: &Pod) -> Option<u64> {
     bytes(*fit::limits(&serde_json::to_value(pod).ok()?).get("memory")?)
 }
 
+/// Returns the limit of a container's own memory in bytes.
+pub(crate) fn memory_limit_of(container: &Container) -> Option<u64> {
+    let limit = container.resources.as_ref()?.limits.as_ref()?.get("memory")?;
+    bytes(quantity(&limit.0)?).filter(|limit| *limit > 0)
+}
+
 /// Returns an amount in whole bytes.
 fn bytes(amount: i128) -> Option<u64> {
     u64::try_from(amount / PARTS).ok()

@@ -20,7 +20,7 @@ use super::{
     admission::{Admission, Rejection},
     has_ended, is_here,
     pod::{
-        container::{Moment, Role},
+        container::{Moment, Role, RunEnd},
         machine::{Effect, Machine},
         status::patch,
     },
@@ -243,7 +243,7 @@ impl Simulation {
         let mut machine = resumed(pod, now);
         let main = (0..machine.containers.len()).filter(|index| machine.containers[*index].role == Role::Main);
         for index in main.collect::<Vec<_>>() {
-            machine.ended(index, code, None, now);
+            machine.ended(index, RunEnd::exited(code), now);
         }
         settle(&mut machine, now);
         Ok(self.write(&value, &machine.status(now.wall)).await?)
@@ -321,7 +321,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                 Effect::Kill(index) => (index, 137),
                 Effect::Event(_) | Effect::PreStop(_) | Effect::Probe(..) | Effect::Remove => continue,
             };
-            machine.ended(index, code, None, now);
+            machine.ended(index, RunEnd::exited(code), now);
             moved = true;
         }
         if !moved {

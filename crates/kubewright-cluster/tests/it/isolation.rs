@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::LogParams;
+use kube::api::{LogParams, Patch, PatchParams};
 use kubewright_cluster::{Cluster, Pods, StartError};
 use serde_json::{Value, json};
 
@@ -319,4 +319,59 @@ async fn containers_of_a_pod_can_share_their_processes() {
     };
     assert_eq!((code("server"), code("client")), (Some(7), Some(0)));
     cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_container_that_needs_more_memory_than_its_limit_is_killed() {
+    let Some(cluster) = cluster().await else { return };
+    // What reads a line needs memory for all of it.
+    let command = "until [ -e /tmp/kubewright-go ]; do sleep 0.02; done; head -c 64M /dev/zero | tail -n 1 >/dev/null";
+    let container = json!({"name": "main", "image": "busybox", "command": ["sh", "-c", command],
+        "resources": {"limits": {"memory": "16Mi"}}});
+    for name in ["limited", "resized"] {
+        let pod = pod(name, "", json!({"containers": [container], "restartPolicy": "Never"}));
+        create(&cluster, &pod).await;
+        until(&cluster, name, is_running).await;
+    }
+    if !has_limits(&cluster).await {
+        return cluster.shutdown().await;
+    }
+    let larger = json!({"spec": {"containers": [{"name": "main",
+        "resources": {"limits": {"memory": "256Mi"}, "requests": {"memory": "256Mi"}}}]}});
+    pods(&cluster)
+        .patch_subresource("resize", "resized", &PatchParams::default(), &Patch::Strategic(larger))
+        .await
+        .expect("a resize");
+    until(&cluster, "resized", |pod| {
+        let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?[0].resources.clone());
+        status.and_then(|resources| resources.limits?.get("memory").cloned()).is_some_and(|limit| limit.0 == "256Mi")
+    })
+    .await;
+    let endpoint = listen(&cluster).await;
+    for (name, ending) in [("limited", ("OOMKilled", 137)), ("resized", ("Completed", 0))] {
+        let mut exec = Exec::open(&endpoint, V5, &path(name, "stdout=true", &["touch", "/tmp/kubewright-go"])).await;
+        exec.rest().await;
+        let pod = until(&cluster, name, is_done).await;
+        let state = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?[0].state.as_ref());
+        let ended = state.and_then(|state| state.terminated.as_ref()).expect("an ended container");
+        assert_eq!((ended.reason.as_deref(), ended.exit_code), (Some(ending.0), ending.1), "{name}: {ended:?}");
+    }
+    cluster.shutdown().await;
+}
+
+/// Returns whether the host can limit the memory of the containers.
+async fn has_limits(cluster: &Cluster) -> bool {
+    let endpoint = listen(cluster).await;
+    let mut exec = Exec::open(&endpoint, V5, &path("limited", "stdout=true", &["cat", "/proc/self/cgroup"])).await;
+    let (groups, ..) = exec.rest().await;
+    let is_limited = groups.contains("/kubewright/");
+    let folders = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(|root| Path::new(root).join("kubewright-trial"));
+    let can_create = folders.iter().any(|folder| {
+        let is_made = std::fs::create_dir(folder).is_ok() && folder.join("cgroup.procs").exists();
+        let is_limit = ["memory.limit_in_bytes", "memory.max"].iter().any(|file| folder.join(file).exists());
+        let _none = std::fs::remove_dir(folder);
+        is_made && is_limit
+    });
+    assert!(is_limited || !can_create, "the container has no group of its own: {groups}");
+    is_limited
 }

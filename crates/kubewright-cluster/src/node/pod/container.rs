@@ -75,6 +75,34 @@ pub(crate) struct Waiting {
     pub(crate) then: Option<(Duration, &'static str, String)>,
 }
 
+/// The end of one run of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunEnd {
+    /// The exit code: 128 plus the signal's number for a killed process.
+    pub(crate) code: i32,
+    /// Whether a process was killed because it needed more memory than the limit.
+    pub(crate) is_out_of_memory: bool,
+    /// The termination message.
+    pub(crate) message: Option<String>,
+}
+
+impl RunEnd {
+    /// Creates the end of a process without a message.
+    pub(crate) fn exited(code: i32) -> Self {
+        Self { code, is_out_of_memory: false, message: None }
+    }
+
+    /// Returns the reason in the status. As in containerd, the code doesn't matter after a lack of memory: the killed
+    /// process may be a child.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self { is_out_of_memory: true, .. } => "OOMKilled",
+            Self { code: 0, .. } => "Completed",
+            _ => "Error",
+        }
+    }
+}
+
 /// A container that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terminated {
@@ -82,7 +110,7 @@ pub(crate) struct Terminated {
     pub(crate) id: String,
     /// The exit code: 128 plus the signal's number for a killed process.
     pub(crate) code: i32,
-    /// The reason: `Completed`, `Error` or `StartError`.
+    /// The reason: `Completed`, `Error`, `OOMKilled` or `StartError`.
     pub(crate) reason: &'static str,
     /// The error that prevented its start.
     pub(crate) message: Option<String>,
@@ -101,7 +129,8 @@ pub(crate) struct Record {
     pub(crate) role: Role,
     /// The image of the current or next run.
     pub(crate) image: String,
-    /// The resources of the current or next run. They have no effect on the process, except in its environment.
+    /// The resources of the current or next run. Only a limit of memory has an effect on the process, if containers are
+    /// isolated; the others only have one in its environment.
     pub(crate) resources: ResourceRequirements,
     /// The user and groups of the last run.
     pub(crate) identity: Option<Identity>,

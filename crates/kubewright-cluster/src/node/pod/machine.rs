@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{
-    container::{Moment, Record, Role, Running, State, Terminated, Waiting},
+    container::{Moment, Record, Role, RunEnd, Running, State, Terminated, Waiting},
     probe::{Decision, ProbeResult, ProbeType, Probes},
     spec,
 };
@@ -357,14 +357,14 @@ impl Machine {
     }
 
     /// Records that a process has ended, with the message that it has left.
-    pub(crate) fn ended(&mut self, index: usize, code: i32, message: Option<String>, now: Moment) {
+    pub(crate) fn ended(&mut self, index: usize, end: RunEnd, now: Moment) {
         let State::Running(running) = &self.containers[index].state else { return };
         let replaced = running.replaced;
         let ended = Terminated {
             id: running.id.clone(),
-            code,
-            reason: if code == 0 { "Completed" } else { "Error" },
-            message,
+            code: end.code,
+            reason: end.reason(),
+            message: end.message,
             started: running.since,
             finished: now.wall,
         };

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::node::{
     NodeContext,
+    control_group::{ControlGroup, ControlGroups},
     dns::resolv_conf,
     env_file,
     environment::{Reference, expand, references, variables},
@@ -33,6 +34,7 @@ use crate::node::{
     network::{HostPortContext, PodSandbox},
     privileges,
     process::CommandLine,
+    resource,
     view::{Mount, Propagation, SharedProcesses, View},
     volume::{self, ROOT},
 };
@@ -41,6 +43,7 @@ use crate::node::{
 const TEMPORARY: &str = "/tmp";
 
 /// A pod on the node.
+#[derive(Clone)]
 pub(crate) struct PlacedPod {
     /// The pod.
     pub(crate) pod: Arc<Pod>,
@@ -124,6 +127,7 @@ pub(super) async fn prepare(
             view,
             container: None,
             network,
+            control_group: control_group(host, &pod, container, run).await?,
         },
         volumes,
         termination,
@@ -140,6 +144,26 @@ async fn network(
     let Some(sandbox) = sandbox else { return Ok(None) };
     let host_ports = HostPortContext { clock: &host.clock, events: &host.events, tasks: &host.tasks };
     sandbox.namespace(pod, host_ports).await.map(Some).map_err(StartFailure::Sandbox)
+}
+
+/// Creates the control group of a run of a container, if the containers are isolated and its memory is limited.
+async fn control_group(
+    host: &NodeContext,
+    pod: &Pod,
+    container: &Container,
+    run: i32,
+) -> Result<Option<Arc<ControlGroup>>, StartFailure> {
+    let Some(limit) = resource::memory_limit_of(container).filter(|_| host.isolates_containers) else {
+        return Ok(None);
+    };
+    let find = async || {
+        let found = ControlGroups::find(&host.processes.id());
+        found.inspect_err(|why| tracing::warn!(why, "limits of memory have no effect")).ok().map(Arc::new)
+    };
+    let Some(groups) = host.control_groups.get_or_init(find).await else { return Ok(None) };
+    let name = format!("{}.{}.{run}", pod.metadata.uid.as_deref().unwrap_or_default(), container.name);
+    let group = groups.create(&name, limit).map_err(|error| failed("create the control group", error))?;
+    Ok(Some(Arc::new(group)))
 }
 
 /// Returns the program that the node executes for the container's image.

@@ -1,7 +1,8 @@
 //! Changes of the resources of a pod's containers
 //! (<https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>).
 //!
-//! Resources don't limit processes, so a change takes effect at once, unless the container's policy is to be restarted.
+//! No resource but memory limits processes (`control_group`), so a change takes effect at once, unless the container's
+//! policy is to be restarted.
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde_json::{Value, json};

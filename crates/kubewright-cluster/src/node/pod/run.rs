@@ -1,17 +1,19 @@
 //! One run of a container, from its preparation to its end.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, io, sync::Arc, time::Duration};
 
 use futures::future::OptionFuture;
 use k8s_openapi::{
     api::core::v1::{Container, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use kubewright_apimachinery::watch;
 use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    container::RunEnd,
     machine::{Event, StartFailure},
     prepare::{PlacedPod, Prepared, prepare},
     probe::{ProbeResult, ProbeType},
@@ -20,10 +22,14 @@ use super::{
 };
 use crate::node::{
     NodeContext,
+    control_group::ControlGroup,
     exec::{self, RunningContainer, Tee},
     identity::Identity,
     log::{Log, Stream},
     process::{CommandLine, KILLED, Process},
+    process_streams::Streams,
+    resource,
+    view::TRIALS,
     volume::ROOT,
 };
 
@@ -38,8 +44,8 @@ pub(crate) enum ContainerEvent {
     Started(usize, String, Arc<Process>, Arc<Prober>, Identity),
     /// The process could not be started.
     Refused(usize, StartFailure),
-    /// The process has ended with this exit code, and a message.
-    Ended(usize, i32, Option<String>),
+    /// The process has ended.
+    Ended(usize, RunEnd),
     /// A probe has a result, for the run with this ID.
     Probed(usize, String, ProbeType, ProbeResult),
     /// An event to record about the pod.
@@ -62,23 +68,13 @@ pub(crate) async fn run_container(
         let _gone = events.send(event);
     };
     let (pod, address, stopping) = (placed.pod.clone(), placed.address.clone(), placed.stopping.clone());
-    let Prepared { mut line, volumes, termination, identity } = match prepare(&host, placed, &container, run).await {
-        Ok(prepared) => prepared,
+    let changes = placed.changes.clone();
+    let (prepared, process, streams) = match start(&host, &placed, &container, run).await {
+        Ok(started) => started,
         Err(why) => return tell(ContainerEvent::Refused(index, why)),
     };
-    let tty = container.tty == Some(true);
-    if tty {
-        line.use_terminal();
-    }
-    let (process, streams) = match host.processes.spawn_with_streams(&line, container.stdin == Some(true), tty) {
-        Ok((process, streams)) => (Arc::new(process), streams),
-        Err(error) => return tell(ContainerEvent::Refused(index, StartFailure::Start(error.to_string()))),
-    };
-    // Other commands are executed in the container.
-    line.container = match &line.view {
-        Some(view) => Some(view.entered(process.id()).await),
-        None => Some(process.id()),
-    };
+    let Prepared { line, volumes, termination, identity } = prepared;
+    let process = Arc::new(process);
     if run == 0 {
         mounts_event(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
     }
@@ -102,6 +98,7 @@ pub(crate) async fn run_container(
         ended: CancellationToken::new(),
     };
     let _running = host.containers.add([names.namespace, names.pod, names.container], running);
+    let group = line.control_group.clone();
     let has_pid_namespace = spec::has_pid_namespace(&pod, &container.name);
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
@@ -112,6 +109,7 @@ pub(crate) async fn run_container(
             biased;
             code = record_until_end(&process, has_pid_namespace, &log, stdout, stderr) => code,
             never = volumes.follow(&host) => match never {},
+            never = follow_limit(group.as_deref(), changes, &prober.container) => match never {},
         }
     };
     let post_start = async {
@@ -126,7 +124,39 @@ pub(crate) async fn run_container(
     let code = await_end(post_start, started, ended).await;
     log.end();
     let message = termination.read(code, &log).await;
-    tell(ContainerEvent::Ended(index, code, message));
+    let is_out_of_memory = group.is_some_and(|group| group.has_run_out());
+    tell(ContainerEvent::Ended(index, RunEnd { code, is_out_of_memory, message }));
+}
+
+/// Prepares a run and starts its process. It is tried again if the file systems can't be mounted, since a mount of the
+/// host may have ended meanwhile.
+async fn start(
+    host: &NodeContext,
+    placed: &PlacedPod,
+    container: &Container,
+    run: i32,
+) -> Result<(Prepared, Process, Streams), StartFailure> {
+    let (stdin, tty) = (container.stdin == Some(true), container.tty == Some(true));
+    let mut failure = String::new();
+    for _ in 0..TRIALS {
+        let mut prepared = prepare(host, placed.clone(), container, run).await?;
+        let line = &mut prepared.line;
+        if tty {
+            line.use_terminal();
+        }
+        let spawned = host.processes.spawn_with_streams(line, stdin, tty);
+        let (process, streams) = spawned.map_err(|error| StartFailure::Start(error.to_string()))?;
+        // Other commands are executed in the container.
+        line.container = Some(match &line.view {
+            Some(view) => view.entered(process.id()).await,
+            None => process.id(),
+        });
+        match line.view.as_ref().and_then(|view| view.failure()) {
+            Some(why) => failure = why,
+            None => return Ok((prepared, process, streams)),
+        }
+    }
+    Err(StartFailure::Start(format!("failed to mount the file systems of the container: {failure}")))
 }
 
 /// Waits until a container has ended, and returns its exit code. It counts as started once its `postStart` hook has
@@ -147,6 +177,26 @@ async fn await_end(
         Some(code) => code,
         None => ended.await,
     }
+}
+
+/// Sets the limit of a container's memory when it changes in the pod, for as long as it is polled.
+async fn follow_limit(
+    group: Option<&ControlGroup>,
+    mut changes: watch::Receiver<Arc<Pod>>,
+    container: &Container,
+) -> Infallible {
+    let Some(group) = group else { return pending().await };
+    let mut present = resource::memory_limit_of(container);
+    while changes.changed().await.is_ok() {
+        let pod = changes.borrow_and_update().clone();
+        let limit = spec::find(&pod, &container.name).and_then(|container| resource::memory_limit_of(&container));
+        let Some(wanted) = limit.filter(|_| limit != present) else { continue };
+        match group.set_limit(wanted) {
+            Ok(()) => present = limit,
+            Err(error) => tracing::warn!(%error, container = container.name, "failed to change a limit of memory"),
+        }
+    }
+    pending().await
 }
 
 /// The names of a container.

@@ -8,7 +8,7 @@ use kubewright_apimachinery::random::Random;
 use serde_json::{Value, json};
 
 use super::{
-    container::Moment,
+    container::{Moment, RunEnd},
     machine::{Effect, Event, Machine, StartFailure},
     spec::field_path,
 };
@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn ended(&mut self, index: usize, code: i32) {
-        self.machine.ended(index, code, None, moment(self.seconds));
+        self.machine.ended(index, RunEnd::exited(code), moment(self.seconds));
     }
 
     fn refused(&mut self, index: usize, why: StartFailure) {

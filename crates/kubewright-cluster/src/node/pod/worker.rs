@@ -199,10 +199,10 @@ impl Worker {
                 self.machine.started(index, id, Some(identity), now);
             }
             ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
-            ContainerEvent::Ended(index, code, message) => {
+            ContainerEvent::Ended(index, end) => {
                 self.processes.remove(&index);
                 self.hooks.get(&index).iter().for_each(|hook| hook.cancel());
-                self.machine.ended(index, code, message, now);
+                self.machine.ended(index, end, now);
             }
             ContainerEvent::Probed(index, id, probe_type, outcome) => {
                 self.machine.probed(index, &id, probe_type, outcome, now)

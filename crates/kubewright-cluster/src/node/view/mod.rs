@@ -39,14 +39,16 @@ use self::{layers::Layers, layout::Layout};
 const OWN: &str = ".kubewright";
 /// The directory of the node for the trial of its [`Tools`].
 pub(crate) const TRIAL: &str = ".trial";
-/// The number of trials before one is an error: a mount of the host that ends meanwhile lets a trial fail.
-const TRIALS: u32 = 3;
+/// The number of attempts to mount the file systems of a view before it is an error: a mount of the host that ends
+/// meanwhile makes one fail.
+pub(crate) const TRIALS: u32 = 3;
 /// The number of looks at a process that mounts its file systems, and the pause before the next one.
 const LOOKS: (u32, Duration) = (10_000, Duration::from_millis(1));
 /// The number of links in a path after which Linux gives up.
 const LINKS: u32 = 40;
-/// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments.
-const SCRIPT: &str = r#""$0" --all --fstab "$1" || exit 125
+/// Mounts by a table, sets the name of the host, if possible, and executes the rest of the arguments. If the mounts
+/// fail, the reason and a mark are beside the table.
+const SCRIPT: &str = r#""$0" --all --fstab "$1" 2>"$1.error" || { : >"$1.failed"; exit 125; }
 { [ -z "$2" ] || echo "$2" >/proc/sys/kernel/hostname || hostname "$2" || :; } 2>/dev/null
 shift 2; exec "$@""#;
 
@@ -191,7 +193,7 @@ impl Tools {
         if output.status.success() {
             return Ok(());
         }
-        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let why = view.failure().unwrap_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned());
         Err(io::Error::other(if why.is_empty() { format!("a trial ended with {}", output.status) } else { why }))
     }
 
@@ -333,6 +335,13 @@ impl View {
             sleep(LOOKS.1).await;
         }
         process
+    }
+
+    /// Returns the reason why a command couldn't mount the file systems. If it isn't the container's own fault, a mount
+    /// of the host has ended since the view was created, and another view may work.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let beside = |end: &str| self.table.with_extension(end);
+        beside("failed").exists().then(|| fs::read_to_string(beside("error")).unwrap_or_default().trim().to_owned())
     }
 
     /// Returns whether the container has file systems of its own.
@@ -564,6 +573,21 @@ mod tests {
         assert_eq!(on_host("/kubewright-moved").as_deref(), Some("container\n"));
         assert_eq!((on_host("/etc/kubewright-made").as_deref(), on_host("/tmp/kubewright-view")), (Some(""), None));
         fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn mounts_that_have_ended_are_told_with_their_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let Ok(tools) = Tools::find(&folder.path().join("trial"), false) else { return };
+        let volume = tempfile::tempdir().unwrap();
+        let mounts = vec![mount("/kubewright-new/data", volume.path())];
+        let view = View::new(Arc::new(tools), &folder.path().join("view"), mounts, ViewOptions::default()).unwrap();
+        let status = || view.command(&view.tools.shell, Path::new("/")).args(["-c", "true"]).status().unwrap();
+        assert!(status().success());
+        assert_eq!(view.failure(), None);
+        volume.close().unwrap();
+        assert_eq!(status().code(), Some(125));
+        assert!(view.failure().is_some_and(|why| why.contains("mount")), "{:?}", view.failure());
     }
 
     #[tokio::test]
