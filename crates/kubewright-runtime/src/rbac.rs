@@ -121,6 +121,8 @@ pub enum Subresource {
     Token,
     /// `approval` of certificate signing requests.
     Approval,
+    /// Another subresource by its name, such as `restart` of KubeVirt's virtual machines.
+    Named(&'static str),
 }
 
 impl fmt::Display for Subresource {
@@ -140,6 +142,7 @@ impl fmt::Display for Subresource {
             Self::Resize => "resize",
             Self::Token => "token",
             Self::Approval => "approval",
+            Self::Named(name) => name,
         })
     }
 }
@@ -153,6 +156,17 @@ impl fmt::Display for Subresource {
 /// const CERTIFICATES: NamedResource = NamedResource::namespaced("cert-manager.io", "certificates");
 ///
 /// let rule = PolicyRule::of_resource(CERTIFICATES, [Verb::Get, Verb::Create]);
+/// ```
+///
+/// `*` stands for all resources of a group with their subresources, or for all groups. An operator that handles kinds
+/// which its users choose needs that:
+///
+/// ```
+/// # use kubewright_runtime::rbac::{NamedResource, PolicyRule, Subresource, Verb};
+/// const ALL: NamedResource = NamedResource::namespaced("*", "*");
+///
+/// let read_all = PolicyRule::of_resource(ALL, [Verb::Get, Verb::List, Verb::Watch]);
+/// let scale_all = PolicyRule::of_resource(ALL, [Verb::Patch]).subresource(Subresource::Scale);
 /// ```
 ///
 /// ```compile_fail
@@ -172,8 +186,14 @@ impl NamedResource {
     /// # Panics
     /// If one of them is invalid. In a constant that is an error at compile time.
     pub const fn namespaced(group: &'static str, plural: &'static str) -> Self {
-        assert!(group.is_empty() || is_name(group, true), "the group must be a DNS name in lower case");
-        assert!(is_name(plural, false), "the resource must be its plural in lower case, such as certificates");
+        assert!(
+            group.is_empty() || is_all(group) || is_name(group, true),
+            "the group must be a DNS name in lower case"
+        );
+        assert!(
+            is_all(plural) || is_name(plural, false),
+            "the resource must be its plural in lower case, such as certificates"
+        );
         Self { group, plural, namespaced: true }
     }
 
@@ -184,6 +204,11 @@ impl NamedResource {
     pub const fn cluster(group: &'static str, plural: &'static str) -> Self {
         Self { namespaced: false, ..Self::namespaced(group, plural) }
     }
+}
+
+/// Returns whether a text stands for all groups or resources.
+const fn is_all(text: &str) -> bool {
+    matches!(text.as_bytes(), [b'*'])
 }
 
 /// Returns whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or
@@ -282,6 +307,17 @@ mod tests {
             (own.to_string().as_str(), own.scope, &*own.role),
             ("get clusterissuers.cert-manager.io", Scope::Own, "issuers")
         );
+    }
+
+    #[test]
+    fn rules_can_be_for_all() {
+        let all = NamedResource::namespaced("*", "*");
+        assert_eq!(PolicyRule::of_resource(all, [Verb::All]).rule().to_string(), "* *.*");
+        let scales = PolicyRule::of_resource(all, [Verb::Patch]).subresource(Subresource::Scale).rule();
+        assert_eq!(scales.to_string(), "patch */scale.*");
+        let of_group = NamedResource::cluster("kubevirt.io", "*");
+        let restarts = PolicyRule::of_resource(of_group, [Verb::Update]).subresource(Subresource::Named("restart"));
+        assert_eq!(restarts.rule().to_string(), "update */restart.kubevirt.io");
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub enum Verb {
     Sign,
     /// Use a policy or a device class.
     Use,
+    /// All verbs, those that are added later too: `*`. Prefer the verbs that are needed.
+    #[serde(rename = "*")]
+    All,
 }
 
 /// Formats the verb as RBAC rules spell it.
@@ -63,9 +66,10 @@ pub enum Scope {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Rule {
-    /// The API group of the resource, empty for the core group.
+    /// The API group of the resource, empty for the core group, `*` for all groups.
     pub group: String,
-    /// The resource, with its subresource if any: `pods/eviction`.
+    /// The resource, with its subresource if any: `pods/eviction`. `*` are all resources with their subresources,
+    /// `*/scale` the scales of all.
     pub resource: String,
     /// Names of the objects that the rule is limited to; all if empty.
     pub names: BTreeSet<String>,

@@ -23,9 +23,14 @@ pub struct RightsUsage {
 }
 
 impl RightsUsage {
-    /// Returns the permissions that were granted but not used.
+    /// Returns the permissions that were granted but not used. One with `*` is used if any permission that it includes
+    /// is.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        self.granted.difference(&self.used).map(String::as_str)
+        let is_used = |granted: &&String| {
+            self.used.contains(*granted)
+                || granted.contains('*') && self.used.iter().any(|used| includes(granted, used))
+        };
+        self.granted.iter().filter(move |granted| !is_used(granted)).map(String::as_str)
     }
 }
 
@@ -94,6 +99,17 @@ impl Cluster {
     }
 }
 
+/// Returns whether a permission with `*` includes another one.
+fn includes(granted: &str, used: &str) -> bool {
+    let parts = |right: &str| right.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (granted, used) = (parts(granted), parts(used));
+    let part = |(granted, used): (&String, &String)| {
+        let of_all = granted.strip_prefix("*/").zip(used.split_once('/'));
+        granted == "*" || granted == used || of_all.is_some_and(|(granted, (_, used))| granted == used)
+    };
+    granted.len() == used.len() && granted.iter().zip(&used).all(part)
+}
+
 /// Returns the permissions that a rule grants.
 fn rights(rule: &PolicyRule) -> Vec<String> {
     let mut rights = Vec::new();
@@ -108,4 +124,18 @@ fn rights(rule: &PolicyRule) -> Vec<String> {
 
 fn right(group: &str, resource: &str, verb: &str) -> String {
     format!("{} {resource} {verb}", if group.is_empty() { "-" } else { group })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permission_for_all_is_used_by_any() {
+        let rights = |all: &[&str]| all.iter().map(|right| (*right).to_owned()).collect();
+        let granted = ["* * get", "* */scale patch", "apps * *", "- secrets get", "/metrics get", "- * delete"];
+        let used = ["apps deployments get", "apps deployments/scale patch", "- pods get", "/metrics get"];
+        let usage = RightsUsage { denied: BTreeSet::new(), used: rights(&used), granted: rights(&granted) };
+        assert_eq!(usage.unused().collect::<Vec<_>>(), ["- * delete", "- secrets get"]);
+    }
 }

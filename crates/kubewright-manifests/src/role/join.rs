@@ -16,7 +16,9 @@ pub(super) fn join(rules: Vec<Rule>) -> Vec<Value> {
             ((rule.names, rule.resource, rule.group), rule.verbs.iter().map(ToString::to_string).collect())
         }));
     let resources = merged(
-        resource_verbs.into_iter().map(|((names, resource, group), verbs)| ((names, verbs, group), one(resource))),
+        resource_verbs
+            .into_iter()
+            .map(|((names, resource, group), verbs)| ((names, without_included(verbs), group), one(resource))),
     );
     let groups =
         merged(resources.into_iter().map(|((names, verbs, group), resources)| ((names, verbs, resources), one(group))));
@@ -38,6 +40,12 @@ pub(super) fn join(rules: Vec<Rule>) -> Vec<Value> {
     );
     written.extend(urls.into_iter().map(|(verbs, urls)| json!({"nonResourceURLs": urls, "verbs": verbs})));
     written
+}
+
+/// Removes the verbs that `*` includes.
+fn without_included(verbs: Texts) -> Texts {
+    let all = Verb::All.to_string();
+    if verbs.contains(&all) { one(all) } else { verbs }
 }
 
 fn one(text: String) -> Texts {

@@ -102,6 +102,20 @@ fn rules_are_joined_by_verbs_resources_and_groups() {
 }
 
 #[test]
+fn all_verbs_include_the_others() {
+    let mut controller = cows();
+    controller.may = vec![
+        rights("", "secrets", &[Verb::Get]),
+        rights("", "secrets", &[Verb::All]),
+        rights("*", "*/scale", &[Verb::Patch]),
+    ];
+    let lines = lines(&described(controller), false);
+    for expected in ["secrets   *", "* */scale   patch"] {
+        assert!(lines.contains(&expected.to_owned()), "{expected} in {lines:#?}");
+    }
+}
+
+#[test]
 fn names_and_roles_are_not_joined() {
     let mut controller = cows();
     let mut token = rights("", "secrets", &[Verb::Get]);

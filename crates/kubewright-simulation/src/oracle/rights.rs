@@ -30,10 +30,13 @@ impl Oracle for Rights {
         let allows = |rule: &Rule| {
             let is_named = rule.names.is_empty() || request.name.as_ref().is_some_and(|name| rule.names.contains(name));
             let is = |known: &str, wanted: &str| known == "*" || known == wanted;
+            let subresource = request.resource.split_once('/').map_or("", |(_, subresource)| subresource);
+            let is_resource = is(&rule.resource, &request.resource)
+                || rule.resource.strip_prefix("*/").is_some_and(|known| known == subresource);
             let verbs = rule.verbs.iter().map(ToString::to_string);
             is_named
                 && is(&rule.group, &request.group)
-                && is(&rule.resource, &request.resource)
+                && is_resource
                 && verbs.into_iter().any(|known| is(&known, &verb))
         };
         if request.resource == "leases" || self.rules.iter().any(allows) {
