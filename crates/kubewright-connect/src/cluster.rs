@@ -1,18 +1,26 @@
 //! Clients of API servers.
 
-use http::{Request, Response};
+use std::error::Error as StdError;
+
+use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::{
+    body::Incoming,
+    rt::{Read, Write},
+};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::{client::legacy, rt::TokioExecutor};
+use hyper_util::{
+    client::legacy::{self, connect::Connection},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config, Error,
     client::{Body, ClientBuilder, ConfigExt, DynBody, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tower::{BoxError, ServiceBuilder, retry::RetryLayer, util::BoxService};
+use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer, util::BoxService};
 
-use crate::{Connector, Proxies, provider};
+use crate::{Connector, Proxies, connector::direct, provider};
 
 /// The service underlying a client.
 pub type GenericService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
@@ -50,6 +58,9 @@ pub async fn config(mut kubeconfig: Kubeconfig, context: Option<&str>) -> Result
 /// Returns the builder of a client. The client connects through the configuration's [`proxy_url`](Config::proxy_url),
 /// else through the environment's proxy for the API server's address, else directly. This function doesn't connect yet.
 ///
+/// Connections have TCP keepalive, as those of client-go: one whose other end is gone fails within a minute. Unlike
+/// `kube::client::ClientBuilder::try_from`, this doesn't trace requests, and [`Client::valid_until`] is unknown.
+///
 /// # Errors
 /// If certificates or credentials can't be used, or the proxy's scheme is not supported.
 pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService>, Error> {
@@ -59,10 +70,21 @@ pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService
         None => Proxies::from_env(),
     };
     if !proxies.intercepts(&config.cluster_url) {
-        return ClientBuilder::try_from(config);
+        return builder(config, direct());
     }
     // The proxy's certificate is verified against the system's certificate authorities, not the cluster's.
     let connector = Connector::new(proxies, Config::new(config.cluster_url.clone()).rustls_client_config()?);
+    builder(config, connector)
+}
+
+fn builder<C>(config: Config, connector: C) -> Result<ClientBuilder<GenericService>, Error>
+where
+    C: Service<Uri, Response: Connection + Read + Write + Send + Unpin, Future: Send, Error: StdError + Send + Sync>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);

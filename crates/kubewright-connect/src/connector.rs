@@ -5,6 +5,7 @@ use std::{
     fmt,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Uri, uri::PathAndQuery};
@@ -29,6 +30,11 @@ use crate::Proxies;
 /// The default port of SOCKS proxies.
 const SOCKS_PORT: u16 = 1080;
 
+/// The time without data after which the other end of a connection is asked whether it is still there (as in
+/// client-go), the time between two such questions, and the number of them without an answer after which it counts as
+/// gone.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// An error while connecting.
@@ -47,6 +53,17 @@ pub enum ConnectError {
         #[source]
         source: BoxError,
     },
+}
+
+/// Returns a connector that opens TCP connections directly.
+pub(crate) fn direct() -> HttpConnector {
+    let mut direct = HttpConnector::new();
+    // The wrapping connector adds TLS for `https`, so both schemes are accepted here.
+    direct.enforce_http(false);
+    direct.set_keepalive(Some(KEEPALIVE.0));
+    direct.set_keepalive_interval(Some(KEEPALIVE.1));
+    direct.set_keepalive_retries(Some(KEEPALIVE.2));
+    direct
 }
 
 /// A connector that opens TCP connections, directly or through the proxy for the destination.
@@ -70,9 +87,7 @@ impl fmt::Debug for Connector {
 impl Connector {
     /// Creates a connector with these proxies. `tls` is used for connections to `https://` proxies.
     pub fn new(proxies: Proxies, tls: ClientConfig) -> Self {
-        let mut direct = HttpConnector::new();
-        // The wrapping connector adds TLS for `https`, so both schemes are accepted here.
-        direct.enforce_http(false);
+        let direct = direct();
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
         Self { to_proxy: builder.wrap_connector(direct.clone()), direct, proxies }
     }
@@ -138,4 +153,23 @@ fn with_port(url: Uri, usual: u16) -> Uri {
         .path_and_query(url.path_and_query().map_or("/", PathAndQuery::as_str))
         .build();
     with_port.unwrap_or(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_ask_whether_the_other_end_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let destination = format!("https://{address}").parse().expect("a URL");
+        let stream = direct().call(destination).await.expect("a connection").into_inner();
+        assert!(SockRef::from(&stream).keepalive().expect("an option"));
+        #[cfg(target_os = "linux")]
+        assert_eq!(SockRef::from(&stream).tcp_keepalive_time().expect("an option"), KEEPALIVE.0);
+    }
 }

@@ -27,6 +27,10 @@ const PAGE: u32 = 500;
 /// watch after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
 
+/// The time within which the API server has to answer the requests that begin a watch. The connection may be dead: the
+/// next attempt uses another one.
+const ANSWER: Duration = Duration::from_secs(30);
+
 /// A new watch that ends within this time and without an event is an error, as in client-go.
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -72,6 +76,8 @@ pub(crate) enum WatchError {
     Interrupted(#[source] kube::Error),
     #[error("the API server ended the watch: {0}")]
     Ended(#[source] Box<Status>),
+    #[error("no answer to the request for the watch for {} s", ANSWER.as_secs())]
+    NoAnswer,
     #[error("the API server ended the watch at once")]
     Short,
     #[error("the streamed list ended early")]
@@ -173,19 +179,30 @@ where
         // restored from a backup, this would last until the version is reached again.
         State::Resume { version, is_reached: false } => {
             let params = selection.clone().limit(1).at(&version).matching(VersionMatch::NotOlderThan);
-            match api.list_metadata(&params).await {
+            match answered(api.list_metadata(&params)).await {
                 Ok(_) => (None, State::Resume { version, is_reached: true }),
-                Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
+                Err(error) => (Some(Err(error)), State::Resume { version, is_reached: false }),
             }
         }
-        State::Resume { version, is_reached: true } => match api.watch(&watch_params(selection), &version).await {
-            Ok(events) => first(version, events.boxed()).await,
-            Err(error) => (Some(Err(WatchError::Start(error))), State::Resume { version, is_reached: false }),
-        },
+        State::Resume { version, is_reached: true } => {
+            let params = watch_params(selection);
+            match answered(api.watch(&params, &version)).await {
+                Ok(events) => first(version, events.boxed()).await,
+                Err(error) => (Some(Err(error)), State::Resume { version, is_reached: false }),
+            }
+        }
         State::Watch { version, mut events } => match timeout(SILENCE, events.next()).await {
             Ok(Some(event)) => watched(event, version, events),
             Ok(None) | Err(_) => (None, State::Resume { version, is_reached: false }),
         },
+    }
+}
+
+/// Waits for the answer to a request that begins a watch.
+async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, WatchError> {
+    match timeout(ANSWER, request).await {
+        Ok(answer) => answer.map_err(WatchError::Start),
+        Err(_) => Err(WatchError::NoAnswer),
     }
 }
 
@@ -417,6 +434,22 @@ mod tests {
         assert_eq!(items, ["init", "done", "applied a"]);
         assert_eq!(requests.lines(), ["list", "watch 5", "watch 6"]);
         assert_eq!((clock.monotonic() - start).as_secs(), SILENCE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_not_answered_is_requested_again() {
+        let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
+        let start = clock.monotonic();
+        let script = [
+            empty("5"),
+            Answer::Nothing,
+            Answer::Watch(vec![event("ADDED", "a", "6")], Rest::Silence),
+            Answer::Nothing,
+        ];
+        let (items, requests) = run(4, script).await;
+        assert_eq!(items, ["init", "done", "error: no answer to the request for the watch for 30 s", "applied a"]);
+        assert_eq!(requests.lines(), ["list", "watch 5", "watch 5"]);
+        assert_eq!(clock.monotonic() - start, ANSWER);
     }
 
     #[tokio::test(start_paused = true)]
