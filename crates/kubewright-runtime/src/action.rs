@@ -19,6 +19,8 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Requeue {
     pub(crate) when: RequeueTime,
+    /// The longest random delay in addition.
+    pub(crate) jitter: Duration,
     pub(crate) priority: Option<i32>,
 }
 
@@ -67,8 +69,24 @@ impl Action {
         Self::requeue(RequeueTime::At(time), Some(priority))
     }
 
+    /// Delays the requeue by up to this long in addition, at random. Objects that are reconciled at the same time, as
+    /// all are when the program starts, then don't call an external service together again at each period (client-go:
+    /// `wait.Jitter`). Without a requeue, it has no effect.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kubewright_runtime::action::Action;
+    /// let refresh = Action::requeue_after(Duration::from_secs(600)).jitter(Duration::from_secs(60));
+    /// ```
+    pub const fn jitter(self, longest: Duration) -> Self {
+        match self.requeue {
+            Some(requeue) => Self { requeue: Some(Requeue { jitter: longest, ..requeue }) },
+            None => self,
+        }
+    }
+
     const fn requeue(when: RequeueTime, priority: Option<i32>) -> Self {
-        Self { requeue: Some(Requeue { when, priority }) }
+        Self { requeue: Some(Requeue { when, jitter: Duration::ZERO, priority }) }
     }
 }
 

@@ -64,11 +64,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> Outcomes<K> {
     }
 
     fn judge_action(&self, action: Action) -> Option<When> {
-        let (result, when) = match action.requeue.map(|requeue| requeue.when) {
+        let (result, when) = match action.requeue.map(|requeue| (requeue.when, self.random_part(requeue.jitter))) {
             None => (ReconcileResult::Success, None),
-            Some(RequeueTime::After(delay)) if delay.is_zero() => (ReconcileResult::Requeue, Some(When::Now)),
-            Some(RequeueTime::After(delay)) => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
-            Some(RequeueTime::At(time)) => (ReconcileResult::RequeueAfter, Some(When::At(time))),
+            Some((RequeueTime::After(delay), jitter)) => match delay.saturating_add(jitter) {
+                Duration::ZERO => (ReconcileResult::Requeue, Some(When::Now)),
+                delay => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
+            },
+            Some((RequeueTime::At(time), jitter)) => {
+                let time = time.saturating_add(jitter).unwrap_or(time);
+                (ReconcileResult::RequeueAfter, Some(When::At(time)))
+            }
         };
         debug!(?result, ?when, "reconciled");
         self.metrics.finished(result);
@@ -76,6 +81,11 @@ impl<K: Clone + Eq + Hash + Send + 'static> Outcomes<K> {
             self.queue_metrics.retried();
         }
         when
+    }
+
+    /// Returns a random part of this time.
+    fn random_part(&self, longest: Duration) -> Duration {
+        if longest.is_zero() { longest } else { longest.mul_f64(self.random.fraction()) }
     }
 
     fn judge_failure(&self, key: &K, failure: Failure) -> Option<When> {

@@ -15,6 +15,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
+use kubewright_apimachinery::clock::SharedClock;
 use kubewright_runtime::{
     action::{Action, Retry},
     controller::{KeyContext, KeyController, KeyReconciler, Relation},
@@ -185,6 +186,44 @@ async fn failed_keys_are_retried_on_their_own() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
+    manager.stop().await;
+}
+
+/// Requeues its zones after a minute, and up to half a minute more.
+#[derive(Clone)]
+struct Refreshed {
+    clock: SharedClock,
+    /// The times of the runs of each zone.
+    runs: Arc<Mutex<BTreeMap<String, Vec<Duration>>>>,
+}
+
+impl KeyReconciler<Zone> for Refreshed {
+    type Error = Unreachable;
+
+    async fn reconcile(&self, zone: &Zone, _: &KeyContext) -> Result<Action, Unreachable> {
+        self.runs.lock().entry(zone.name.clone()).or_default().push(self.clock.monotonic());
+        Ok(Action::requeue_after(Duration::from_secs(60)).jitter(Duration::from_secs(30)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requeues_with_jitter_spread() {
+    let world = World::without_fleets();
+    let zones = Refreshed { clock: world.clock.clone(), runs: Arc::default() };
+    let (sender, receiver) = mpsc::channel(8);
+    let manager =
+        run(world.manager().key_controller(KeyController::new("zones", zones.clone()).reconcile_on(receiver)));
+    for name in ["a", "b", "c", "d"] {
+        sender.send(zone(name)).await.expect("the controller listens");
+    }
+    pass(3600).await;
+    let runs = zones.runs.lock().clone();
+    let delays =
+        |runs: &Vec<Duration>| runs.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect::<Vec<_>>();
+    let delays = runs.values().flat_map(delays).collect::<Vec<_>>();
+    assert!(delays.iter().all(|delay| (60.0..90.1).contains(delay)), "{delays:?}");
+    let seconds = delays.iter().map(|delay| *delay as u64).collect::<BTreeSet<_>>();
+    assert!(delays.len() > 150 && seconds.len() > 20, "{} delays of {seconds:?}", delays.len());
     manager.stop().await;
 }
 
