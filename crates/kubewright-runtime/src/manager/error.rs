@@ -1,6 +1,6 @@
 //! The errors of managers.
 
-use std::{error::Error as StdError, io, path::PathBuf};
+use std::{error::Error as StdError, io, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 use tokio::task::JoinError;
@@ -107,6 +107,9 @@ pub enum ManagerError {
     /// The certificate authorities for webhook clients can't be read.
     #[error(transparent)]
     ClientAuthorities(#[from] ClientAuthoritiesError),
+    /// Reconciles or runnables didn't end within the [grace period](crate::manager::Manager::graceful_shutdown).
+    #[error("not all tasks ended within the grace period of {0:?}: they were aborted")]
+    GraceExceeded(Duration),
     /// A task of the manager panicked.
     #[error("a task of the manager panicked")]
     Task(#[source] JoinError),

@@ -111,6 +111,10 @@ pub(super) struct Lifecycle {
 impl Lifecycle {
     /// Runs the tasks until `shutdown` completes, a task fails, or the lease is lost. Returns after all tasks have
     /// ended.
+    ///
+    /// # Errors
+    /// That of the first task that failed, the loss of the lease, or [`ManagerError::GraceExceeded`]. Without a grace
+    /// period, tasks are aborted without an error, as in controller-runtime.
     pub(super) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
         let Self { tasks: Tasks { everywhere, elected }, hold, begun, grace } = self;
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
@@ -149,14 +153,15 @@ impl Lifecycle {
                 }
             }
         };
+        // It begins before that of the controllers which were added, whose end must not hide that they were aborted.
+        let elapsed = sleep(grace);
         stop.cancel();
         let mut was_aborted = false;
-        let grace = sleep(grace);
         let mut patience = std::pin::pin!(async {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => {}
-                () = grace => {}
+                () = elapsed => {}
             }
         });
         loop {
@@ -167,6 +172,9 @@ impl Lifecycle {
                     if !running.is_empty() {
                         was_aborted = true;
                         warn!(running = running.len(), "aborting tasks that have not ended");
+                        if result.is_ok() && !grace.is_zero() {
+                            result = Err(ManagerError::GraceExceeded(grace));
+                        }
                     }
                     abort.cancel();
                 }

@@ -443,8 +443,8 @@ impl Manager {
         self
     }
 
-    /// Sets the grace period for reconciles and runnables to end when the manager stops, after which they are aborted.
-    /// Default: 30 s; [`Duration::ZERO`] aborts at once. The pod's `terminationGracePeriodSeconds` should be longer.
+    /// Sets the grace period for reconciles and runnables to end when the manager stops, after which they are aborted,
+    /// which is an error. Default: 30 s; [`Duration::ZERO`] aborts at once, without an error. The pod's `terminationGracePeriodSeconds` should be longer.
     pub fn graceful_shutdown(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
@@ -547,8 +547,9 @@ impl Manager {
     ///
     /// # Errors
     /// If the manager can't start, for example without a cluster, with an address in use, or with two controllers of
-    /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); and if
-    /// leadership or shard membership is lost. All tasks are then aborted at once, since another replica may take over.
+    /// the same name; if a runnable fails or a controller [can't continue](crate::controller::ControllerError); if not
+    /// all tasks end within the grace period; and if leadership or shard membership is lost, after which all tasks are
+    /// aborted at once, since another replica may take over.
     pub async fn run_until(mut self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;

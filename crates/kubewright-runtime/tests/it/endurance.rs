@@ -280,7 +280,7 @@ async fn a_reconcile_that_hangs_starves_no_other_key() {
     pass(3600).await;
     assert!(wake_others(&world, &crew, 3).await < Duration::from_secs(1));
     assert_eq!(crew.runs("stuck"), 1);
-    manager.stop().await;
+    manager.end().await.expect_err("it is aborted");
 }
 
 /// With a time limit, even a single worker becomes free between the retries, whose delays grow.

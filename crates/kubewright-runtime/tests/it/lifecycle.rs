@@ -369,8 +369,9 @@ async fn shutdown_drains_within_its_grace_period() {
         }
         until("one is at work", || async { slow.running.lock().len() == 1 }).await;
         let start = world.clock.monotonic();
-        manager.stop().await;
+        let ended = manager.end().await;
         let waited = (world.clock.monotonic() - start).as_secs();
+        assert_eq!(ended.is_ok(), finished == 1 || !deaf, "{ended:?}");
         assert!((took..=took + 1).contains(&waited), "deaf: {deaf}, {seconds} s of work: waited {waited} s");
         assert_eq!(slow.finished.load(Ordering::SeqCst), finished);
         assert_eq!(slow.cancelled.load(Ordering::SeqCst), usize::from(!deaf));

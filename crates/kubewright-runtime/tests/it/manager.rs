@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::Api;
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     action::Action,
@@ -170,8 +171,43 @@ async fn the_grace_period_is_for_all_and_can_be_set() {
         let manager = run(manager);
         pass(10).await;
         let start = world.clock.monotonic();
-        manager.stop().await;
+        let ended = manager.end().await.map_err(|error| error.to_string());
         assert_eq!((world.clock.monotonic() - start).as_secs(), took);
+        // Without a grace period, nothing was to be waited for.
+        let error = format!("not all tasks ended within the grace period of {took}s: they were aborted");
+        assert_eq!(ended, if took == 0 { Ok(()) } else { Err(error) });
+    }
+}
+
+/// Its lease expires instead, since aborted writes may still take effect.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_was_added_counts_for_the_grace_period() {
+    let world = World::new().await;
+    let manager = world.manager().leader_election(leads("first"));
+    let (controllers, elected) = (manager.controllers(), manager.elected());
+    let manager = run(manager.graceful_shutdown(Duration::from_secs(7)));
+    elected.cancelled().await;
+    let begun = Arc::new(AtomicUsize::new(0));
+    controllers.add(Controller::<Fleet>::new(Deaf(begun.clone()))).await.expect("it is added");
+    world.create_fleet("a", 1).await;
+    until("it works", || async { begun.load(Ordering::SeqCst) == 1 }).await;
+    let error = manager.end().await.expect_err("it was aborted");
+    assert!(matches!(error, ManagerError::GraceExceeded(_)), "{error}");
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "default");
+    let holder = leases.get("fleets").await.expect("the lease").spec.expect("a spec").holder_identity;
+    assert_eq!(holder.as_deref(), Some("first"));
+}
+
+/// Never ends.
+#[derive(Clone)]
+struct Deaf(Arc<AtomicUsize>);
+
+impl Reconciler<Fleet> for Deaf {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, _: &Fleet, _: &Context<Fleet>) -> Result<Action, Self::Error> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        std::future::pending().await
     }
 }
 

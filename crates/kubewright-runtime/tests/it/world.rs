@@ -189,8 +189,13 @@ pub(crate) fn run(manager: Manager) -> Running {
 impl Running {
     /// Stops it gracefully, as a signal does, and waits.
     pub(crate) async fn stop(self) {
+        self.end().await.expect("it ends well");
+    }
+
+    /// Stops it gracefully, and returns how it ended.
+    pub(crate) async fn end(self) -> Result<(), ManagerError> {
         let _ = self.stop.send(());
-        self.task.await.expect("it doesn't panic").expect("it ends well");
+        self.task.await.expect("it doesn't panic")
     }
 
     /// Aborts it at its next `await`, without any cleanup, as a crash does.
