@@ -210,16 +210,24 @@ impl CertRotator {
     }
 
     /// Writes these authorities into all configurations. Returns whether one was changed.
+    ///
+    /// # Errors
+    /// That of the first one that can't be written. The others are written all the same.
     async fn update_all(
         &mut self,
         configurations: Vec<Configuration>,
         authorities: &str,
     ) -> Result<bool, RotationError> {
-        let mut has_changed = false;
+        let (mut has_changed, mut failed) = (false, None);
         for mut configuration in configurations {
-            has_changed |= self.update(&mut configuration, authorities).await?;
+            match self.update(&mut configuration, authorities).await {
+                Ok(was_changed) => has_changed |= was_changed,
+                // Conflicts pass: what doesn't is reported rather than those.
+                Err(error) if matches!(failed, None | Some(RotationError::Busy(_))) => failed = Some(error),
+                Err(_) => {}
+            }
         }
-        Ok(has_changed)
+        failed.map_or(Ok(has_changed), Err)
     }
 
     fn serve(&mut self, material: &KeyMaterial) -> Result<(), RotationError> {

@@ -14,11 +14,11 @@ use k8s_openapi::{
 };
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kubewright_cluster::faults::{Faults, Verb};
-use kubewright_runtime::webhook::WebhookServer;
+use kubewright_runtime::{probe::BindAddress, webhook::WebhookServer};
 use serde_json::json;
 
 use super::scene::{DAY, NAME, SECRET, Scene, until};
-use crate::world::run;
+use crate::world::{own_address, run};
 
 fn count(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
@@ -64,6 +64,25 @@ async fn the_first_installed_configuration_leads_to_a_server_with_a_certificate(
     let made = scene.create("first", json!({})).await.expect("the webhook answers");
     assert!(made.data.is_some_and(|data| data.contains_key("default")), "the webhook is called");
     gate.open();
+    manager.stop().await;
+}
+
+/// The others call webhooks of their own, and a certificate that only they trust is better than none.
+#[tokio::test]
+async fn a_configuration_that_cannot_be_written_leaves_out_only_itself() {
+    let scene = Scene::new();
+    let faults = Faults::new();
+    let refusal = faults.on(&[Verb::Patch], "mutatingwebhookconfigurations").always().refuse(403, "Forbidden");
+    let address = own_address();
+    scene.install(&[address]).await;
+    let server = WebhookServer::new(BindAddress::Host(address.ip().to_string(), address.port()));
+    let manager = run(scene.manager_of(faults.client(&scene.client), server));
+    let counts = async || scene.bundles().await.iter().map(|bundle| count(bundle)).collect::<Vec<_>>();
+    until("the other one knows the authority", async || counts().await == [0, 1]).await;
+    assert!(refusal.hits() > 0);
+    faults.clear();
+    until("it is tried again", async || counts().await == [1, 1]).await;
+    scene.until_asked().await;
     manager.stop().await;
 }
 
