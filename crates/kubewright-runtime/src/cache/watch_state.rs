@@ -38,7 +38,7 @@ pub(super) struct WatchState {
     /// The generation of types with whose fields all objects are kept, and that of the next list.
     generation: u64,
     next_generation: u64,
-    /// Whether the next list is accepted whatever versions it has.
+    /// Whether the next complete list is accepted whatever versions it has.
     has_forgotten: bool,
     rollback: Option<Rollback>,
 }
@@ -194,9 +194,13 @@ impl WatchState {
         match event {
             Event::Init => {
                 let keys = store.has_any(self.scope()).then(BTreeSet::new);
-                let (generation, has_forgotten) = (self.next_generation, std::mem::take(&mut self.has_forgotten));
-                let floor = self.noted;
-                self.listing = Some(Listing { floor, highest: 0, generation, has_forgotten, is_older: false, keys });
+                let (generation, floor) = (self.next_generation, self.noted);
+                // What was known of a list that ended early is still so: objects that it had are in the store already.
+                let failed = self.listing.take();
+                let has_forgotten =
+                    std::mem::take(&mut self.has_forgotten) || failed.as_ref().is_some_and(|list| list.has_forgotten);
+                let is_older = failed.is_some_and(|list| list.is_older);
+                self.listing = Some(Listing { floor, highest: 0, generation, has_forgotten, is_older, keys });
                 Ok(())
             }
             Event::InitApply(draft) => {
@@ -462,6 +466,25 @@ mod tests {
         fixture.watch.forget_versions();
         assert_eq!(fixture.list(vec![object("a", "1", 100)]), ["~a1", "-b1", "-c1"]);
         assert_eq!((fixture.watch.observed(), fixture.watch.take_rollback()), (100, None));
+    }
+
+    /// The first page of a list has arrived, and the second one fails.
+    #[test]
+    fn an_older_state_is_accepted_after_a_list_that_ended_early() {
+        let mut fixture = Fixture::new();
+        fixture.list(vec![object("a", "1", 100), object("b", "1", 900)]);
+        fixture.watch.forget_versions();
+        fixture.take([Event::Init, Event::InitApply(object("a", "1", 100))]);
+        let changes = fixture.list(vec![object("a", "1", 100), object("b", "1", 900)]);
+        assert_eq!(changes, ["~a1", "~b1"], "objects of the same version may be others");
+        assert!(fixture.list(vec![object("a", "1", 100), object("b", "1", 900)]).is_empty(), "it is known again");
+
+        let mut fixture = Fixture::new();
+        fixture.list(vec![object("a", "1", 800), object("b", "1", 900)]);
+        assert_eq!(fixture.take([Event::Init, Event::InitApply(object("a", "1", 400))]), ["~a1"]);
+        assert!(fixture.list(vec![object("a", "1", 400)]).contains(&"-b1".into()));
+        assert_eq!((fixture.watch.observed(), fixture.watch.take_rollback()), (400, Some(Rollback::Certain)));
+        assert_eq!(fixture.take([Event::Apply(object("a", "1", 401))]), ["~a1"]);
     }
 
     #[test]
