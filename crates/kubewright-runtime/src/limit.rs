@@ -39,6 +39,11 @@ impl Bucket {
         self.tokens = (self.tokens + passed * per_second).min(burst.into()) - 1.0;
         Duration::try_from_secs_f64(-self.tokens / per_second).unwrap_or_default()
     }
+
+    /// Returns a token that was reserved and isn't used.
+    pub(crate) fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(self.limit.burst.into());
+    }
 }
 
 #[cfg(test)]
