@@ -3,6 +3,7 @@
 mod address;
 mod local;
 mod server;
+mod waiting;
 
 use ::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -8,11 +8,8 @@ use std::{
 };
 
 use axum::Router;
-use hyper::{body::Incoming, server::conn::http1};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use thiserror::Error;
 use tokio::{
@@ -25,14 +22,21 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::{BindAddress, local::AcceptedOn};
+use super::{
+    BindAddress,
+    local::AcceptedOn,
+    waiting::{Place, Waiting},
+};
 
-/// The timeout for the head of a request, so that idle connections don't accumulate.
+/// The timeout for the head of a connection's first request, and usually of the next ones, so that idle connections
+/// don't accumulate. controller-runtime's servers wait for 32 s.
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// The time limit for requests in flight when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
 /// The maximum number of open connections: more than the kubelet, scrapers and API servers need.
 const CONNECTIONS: usize = 256;
+/// The time in which a connection that makes room for another sends the rest of its last response.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The timeout of the TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// The delay after a connection can't be accepted, usually because too many files are open.
@@ -67,7 +71,8 @@ pub(crate) struct ServerOptions {
     pub(crate) idle: Duration,
     /// The time limit for requests in flight when the server stops.
     pub(crate) drain: Duration,
-    /// The maximum number of open connections. Further clients wait until one is closed.
+    /// The maximum number of open connections. Then the one that has waited longest for a request makes room for a
+    /// further client, which has to wait if requests of all are being answered.
     pub(crate) connections: usize,
 }
 
@@ -165,16 +170,24 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
 /// Accepts connections. Their tasks belong to a set that this task owns, so they end with it.
 async fn serve(listener: TcpListener, router: Router, options: ServerOptions, stop: CancellationToken) {
     let drain = options.drain;
+    let waiting = Arc::new(Waiting::default());
+    // The next connection, and whether another one has been closed for it.
+    let (mut next, mut has_room) = (None, false);
     let mut connections = JoinSet::new();
     loop {
+        if connections.len() < options.connections
+            && let Some(stream) = next.take()
+        {
+            let place = Arc::new(Place::new(waiting.clone()));
+            connections.spawn(connection(stream, router.clone(), options.clone(), place, stop.clone()));
+        }
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < options.connections => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), options.clone(), stop.clone()));
-                }
+            Some(_) = connections.join_next() => has_room = false,
+            () = waiting.close_longest(), if next.is_some() && !has_room => has_room = true,
+            accepted = listener.accept(), if next.is_none() => match accepted {
+                Ok((stream, _)) => next = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, "can't accept a connection");
                     sleep(ACCEPT_RETRY).await;
@@ -189,17 +202,24 @@ async fn serve(listener: TcpListener, router: Router, options: ServerOptions, st
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, options: ServerOptions, stop: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    options: ServerOptions,
+    place: Arc<Place>,
+    stop: CancellationToken,
+) {
     // Responses are small. With Nagle's algorithm, each could wait for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let Ok(accepted_on) = stream.local_addr() else { return };
-    let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle };
+    let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle, place: place.clone() };
     let Some(config) = options.tls else { return serve.on(stream, stop).await };
     let handshake = timeout(HANDSHAKE_DEADLINE, TlsAcceptor::from(config).accept(stream));
     let accepted = tokio::select! {
         biased;
         accepted = handshake => accepted,
         () = stop.cancelled() => return,
+        () = place.closed() => return,
     };
     match accepted {
         Ok(Ok(stream)) => serve.on(stream, stop).await,
@@ -213,19 +233,28 @@ struct Requests {
     router: Router,
     accepted_on: AcceptedOn,
     idle: Duration,
+    place: Arc<Place>,
 }
 
 impl Requests {
     async fn on(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, stop: CancellationToken) {
-        let Self { router, accepted_on, idle } = self;
-        let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+        let Self { router, accepted_on, idle, place } = self;
+        let of_requests = place.clone();
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(accepted_on);
-            request
+            let (router, place) = (router.clone(), of_requests.clone());
+            place.answer();
+            async move {
+                let response = router.oneshot(request).await;
+                place.wait();
+                response
+            }
         });
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(idle);
-        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
+        let first = place.number();
         let result: Result<(), hyper::Error> = tokio::select! {
             biased;
             result = connection.as_mut() => result,
@@ -233,10 +262,27 @@ impl Requests {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
+            () = place.closed() => {
+                connection.as_mut().graceful_shutdown();
+                // A request may have arrived at this moment.
+                tokio::select! {
+                    result = connection => result,
+                    () = unless(FAREWELL, || place.number().is_none()) => Ok(()),
+                }
+            }
+            () = unless(HEADER_DEADLINE, || place.number() != first) => Ok(()),
         };
         if let Err(error) = result {
             tracing::debug!(%error, "a connection ended early");
         }
+    }
+}
+
+/// Completes after a time, unless the condition holds then.
+async fn unless(time: Duration, condition: impl Fn() -> bool) {
+    sleep(time).await;
+    if condition() {
+        std::future::pending().await
     }
 }
 
@@ -312,24 +358,81 @@ mod tests {
         TcpStream::connect(address).await.expect_err("the listener is closed");
     }
 
-    #[tokio::test]
-    async fn connections_beyond_the_limit_wait() {
+    /// Starts a server of one connection. A request for `/slow` takes until its sender is dropped.
+    async fn start_for_one() -> (Server, oneshot::Sender<()>) {
+        let (release, released) = oneshot::channel::<()>();
+        let released = futures::FutureExt::shared(released);
+        let slow = async move || {
+            let _ = released.await;
+            "done"
+        };
+        let router = Router::new().route("/", get(async || "done")).route("/slow", get(slow));
+        let options = ServerOptions { connections: 1, idle: Duration::from_secs(300), ..ServerOptions::default() };
         let address = "127.0.0.1:0".parse().unwrap();
-        let options = ServerOptions { connections: 1, ..ServerOptions::default() };
-        let router = Router::new().route("/", get(async || "done"));
         let server = Server::start_as("tests", "--address", &address, router, options).await.unwrap().unwrap();
-        let (mut first, mut second) = (connect(&server).await, connect(&server).await);
-        for stream in [&mut second, &mut first] {
-            stream.write_all(REQUEST).await.unwrap();
+        (server, release)
+    }
+
+    /// Reads until a response is complete, or the connection is closed.
+    async fn response(stream: &mut TcpStream) -> String {
+        let (mut text, mut part) = (String::new(), [0; 512]);
+        while !text.ends_with("done") {
+            let length = timeout(Duration::from_secs(10), stream.read(&mut part)).await.expect("in time").unwrap_or(0);
+            if length == 0 {
+                break;
+            }
+            text.push_str(std::str::from_utf8(&part[..length]).unwrap());
         }
-        let (mut answer, mut later) = ([0; 512], [0; 512]);
-        let length = first.read(&mut answer).await.unwrap();
-        assert!(answer[..length].ends_with(b"done"));
-        let early = timeout(Duration::from_millis(100), second.read(&mut later)).await;
+        text
+    }
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_wait_for_requests_in_flight() {
+        let (server, release) = start_for_one().await;
+        let mut first = connect(&server).await;
+        first.write_all(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut second = connect(&server).await;
+        second.write_all(REQUEST).await.unwrap();
+        let early = timeout(Duration::from_millis(100), second.read(&mut [0; 16])).await;
         assert!(early.is_err(), "the place is taken");
-        drop(first);
-        let length = second.read(&mut later).await.unwrap();
-        assert!(later[..length].ends_with(b"done"));
+        drop(release);
+        for stream in [&mut first, &mut second] {
+            let text = response(stream).await;
+            assert!(text.ends_with("done"), "{text}");
+        }
+        server.shutdown().await;
+    }
+
+    /// Else clients that send nothing would keep others out.
+    #[tokio::test]
+    async fn connections_without_a_request_give_way_at_the_limit() {
+        let (server, _release) = start_for_one().await;
+        let silent = connect(&server).await;
+        let mut begun = connect(&server).await;
+        begun.write_all(&REQUEST[..9]).await.unwrap();
+        let mut used = connect(&server).await;
+        used.write_all(REQUEST).await.unwrap();
+        assert!(response(&mut used).await.ends_with("done"), "idle connections are closed");
+        let mut last = connect(&server).await;
+        last.write_all(REQUEST).await.unwrap();
+        assert!(response(&mut last).await.ends_with("done"), "also after a request");
+        for mut closed in [silent, begun, used] {
+            assert_eq!(response(&mut closed).await, "");
+        }
+        server.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_request_has_a_deadline_of_its_own() {
+        let (server, _release) = start_for_one().await;
+        for sent in [&b""[..], &REQUEST[..9]] {
+            let start = tokio::time::Instant::now();
+            let mut client = connect(&server).await;
+            client.write_all(sent).await.unwrap();
+            let end = client.read(&mut [0; 16]).await;
+            assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+            assert_eq!(start.elapsed().as_secs(), HEADER_DEADLINE.as_secs(), "after {} bytes", sent.len());
+        }
         server.shutdown().await;
     }
 
