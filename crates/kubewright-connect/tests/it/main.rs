@@ -6,6 +6,11 @@ use std::{error::Error, net::Ipv4Addr};
 
 use kube::{Config, config::Kubeconfig};
 use kubewright_connect::{client, config};
+#[cfg(target_os = "linux")]
+use tokio::{
+    net::TcpListener,
+    time::{Duration, sleep, timeout},
+};
 
 use self::scene::{Proxy, Server};
 
@@ -101,4 +106,42 @@ async fn an_error_names_the_proxy() {
     let unknown = configured(&server, Some("ftp://me:secret@127.0.0.1:9")).await;
     let error = version(unknown).await.expect_err("it is not supported");
     assert!(error.contains("the proxy ftp://127.0.0.1:9 is not supported"), "{error}");
+}
+
+/// Nothing is sent while a watch is quiet, so a dead connection would be found by nothing else.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_system_probes_quiet_connections() {
+    for is_proxied in [false, true] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let here = listener.local_addr().expect("its address");
+        let mut config = Config::new(format!("http://{here}").parse().expect("a URL"));
+        if is_proxied {
+            config.proxy_url = Some(format!("http://{here}").parse().expect("a URL"));
+        }
+        let client = client(config).expect("a client");
+        let request = tokio::spawn(async move { client.apiserver_version().await });
+        let (_stream, peer) = listener.accept().await.expect("a connection");
+        let probed = async {
+            while timer(peer.port(), here.port()).as_deref() != Some("02") {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let is_probed = timeout(Duration::from_secs(10), probed).await.is_ok();
+        assert!(is_probed, "proxied: {is_proxied}, timer: {:?}", timer(peer.port(), here.port()));
+        request.abort();
+    }
+}
+
+/// Returns the active timer of a TCP connection, which is `02` while probes for a quiet peer are scheduled; see
+/// <https://docs.kernel.org/networking/proc_net_tcp.html>.
+#[cfg(target_os = "linux")]
+fn timer(from: u16, to: u16) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections");
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    table.lines().find_map(|line| {
+        let fields = line.split_whitespace().collect::<Vec<_>>();
+        let is_it = port(fields.get(1)?) == Some(from) && port(fields.get(2)?) == Some(to);
+        is_it.then(|| fields.get(5)?.split(':').next().map(str::to_owned)).flatten()
+    })
 }
