@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// The maximum number of open connections: more than the kubelet, scrapers and API servers need.
 const CONNECTIONS: usize = 256;
 /// The time in which a connection that makes room for another sends the rest of its last response.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LAST_RESPONSE: Duration = Duration::from_secs(1);
 /// The timeout of the TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// The delay after a connection can't be accepted, usually because too many files are open.
@@ -267,7 +267,7 @@ impl Requests {
                 // A request may have arrived at this moment.
                 tokio::select! {
                     result = connection => result,
-                    () = unless(FAREWELL, || place.number().is_none()) => Ok(()),
+                    () = unless(LAST_RESPONSE, || place.number().is_none()) => Ok(()),
                 }
             }
             () = unless(HEADER_DEADLINE, || place.number() != first) => Ok(()),
