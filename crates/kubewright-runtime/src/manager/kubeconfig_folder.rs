@@ -22,8 +22,8 @@ impl Clusters {
     /// kubeconfig in a folder, such as a mounted Secret, as long as there is one. The folder is read every ten seconds.
     /// The name of the cluster is that of the file without its extension; hidden files are ignored.
     ///
-    /// A changed file replaces its cluster. One that can't be used is logged with its path, and leaves the clusters of
-    /// all others unaffected.
+    /// A changed file replaces its cluster. One that can't be used is logged with its path, tried again, and leaves the
+    /// clusters of all others unaffected.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -50,16 +50,17 @@ struct Folder {
     clusters: Clusters,
     folder: PathBuf,
     /// The files by the name of the cluster.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, File>,
     /// Why the folder couldn't be read last time.
     failure: Option<String>,
 }
 
-/// A file that was read.
-struct Known {
-    content: Vec<u8>,
-    /// Whether its cluster was brought in.
-    is_in: bool,
+#[derive(Default)]
+struct File {
+    /// The content with which its cluster was brought in.
+    used: Option<Vec<u8>>,
+    /// Why it couldn't be used last time.
+    failure: Option<String>,
 }
 
 impl Folder {
@@ -76,26 +77,40 @@ impl Folder {
             }
         };
         self.failure = None;
-        for (name, file) in self.known.extract_if(.., |name, _| !found.contains_key(name)).collect::<Vec<_>>() {
-            self.take_out(&name, file).await;
+        for (name, mut file) in self.known.extract_if(.., |name, _| !found.contains_key(name)).collect::<Vec<_>>() {
+            self.take_out(&name, &mut file).await;
         }
         for (name, (path, content)) in found {
-            if self.known.get(&name).is_some_and(|known| known.content == content) {
-                continue;
+            let mut file = self.known.remove(&name).unwrap_or_default();
+            let failure = self.update(&mut file, &name, &path, content).await.err();
+            if let Some(error) = failure.as_ref().filter(|_| failure != file.failure) {
+                error!(file = %path.display(), error, "the kubeconfig can't be used; trying again");
             }
-            if let Some(former) = self.known.remove(&name) {
-                self.take_out(&name, former).await;
-            }
-            let result = bring_in(&self.clusters, &name, &path).await;
-            if let Err(error) = &result {
-                error!(file = %path.display(), error, "the kubeconfig can't be used: its cluster is left out");
-            }
-            self.known.insert(name, Known { content, is_in: result.is_ok() });
+            file.failure = failure;
+            self.known.insert(name, file);
         }
     }
 
-    async fn take_out(&self, name: &str, file: Known) {
-        if file.is_in {
+    /// Brings in the cluster of a file, in place of that with its former content.
+    async fn update(
+        &self,
+        file: &mut File,
+        name: &str,
+        path: &Path,
+        content: io::Result<Vec<u8>>,
+    ) -> Result<(), String> {
+        let content = content.map_err(|error| error.to_string())?;
+        if file.used.as_ref() == Some(&content) {
+            return Ok(());
+        }
+        self.take_out(name, file).await;
+        bring_in(&self.clusters, name, path).await?;
+        file.used = Some(content);
+        Ok(())
+    }
+
+    async fn take_out(&self, name: &str, file: &mut File) {
+        if file.used.take().is_some() {
             self.clusters.remove(name).await;
         }
     }
@@ -109,8 +124,9 @@ async fn bring_in(clusters: &Clusters, name: &str, path: &Path) -> Result<(), St
     clusters.add(name, RemoteCluster::new(client)).await.map_err(|error: ManagerError| error.to_string())
 }
 
-/// Returns the files of a folder by their names without extension. Of several with the same name the last one counts.
-async fn read(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, Vec<u8>)>> {
+/// Returns the files of a folder, with what they contain, by their names without extension. Of several with the same
+/// name the last one counts.
+async fn read(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, io::Result<Vec<u8>>)>> {
     let (mut entries, mut paths) = (fs::read_dir(folder).await?, Vec::new());
     while let Some(entry) = entries.next_entry().await? {
         paths.push(entry.path());
@@ -122,7 +138,7 @@ async fn read(folder: &Path) -> io::Result<BTreeMap<String, (PathBuf, Vec<u8>)>>
         // Follows the links of a mounted Secret.
         let is_file = fs::metadata(&path).await.is_ok_and(|metadata| metadata.is_file());
         if let Some(name) = name.filter(|_| is_file) {
-            let content = fs::read(&path).await?;
+            let content = fs::read(&path).await;
             found.insert(name.to_owned(), (path, content));
         }
     }

@@ -333,3 +333,24 @@ async fn a_folder_adds_clusters_and_invalid_files_are_left_out() {
     west.wait_for_size("a", 1).await;
     running.stop().await;
 }
+
+/// A file that can't be used now may be usable later, though it doesn't change.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_used_is_tried_again_and_affects_no_other() {
+    let (hub, folder) = (World::new().await, tempfile::tempdir().expect("a folder"));
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    let manager = hub.manager().controller_by_cluster(noting(&Noting::default()));
+    let manager = manager.cluster("west", RemoteCluster::new(hub.client.clone()));
+    let clusters = manager.clusters();
+    write("south.yaml", &kubeconfig(&json!({"token": "t"})));
+    write("west.yaml", &kubeconfig(&json!({"token": "t"})));
+    // A file that nobody can read.
+    #[cfg(target_os = "linux")]
+    std::os::unix::fs::symlink("/proc/self/mem", folder.path().join("east.yaml")).expect("a link");
+    let running = run(manager.runnable(clusters.kubeconfig_folder(folder.path())));
+    until("the other one is a cluster", || async { clusters.names() == ["south", "west"] }).await;
+    pass(60).await;
+    assert!(clusters.remove("west").await, "that of the manager");
+    until("the name is free", || async { clusters.names() == ["south", "west"] }).await;
+    running.stop().await;
+}
