@@ -66,6 +66,7 @@ pub(crate) use self::{
     identity::user_agent,
     observer::{ObservedRequest, RequestObserver},
     outgoing::outgoing,
+    transport::with_deadline,
     upsert::Change,
 };
 pub use crate::object::AnyObject;

@@ -10,6 +10,7 @@ use kube::{
     core::{Status, response::StatusDetails},
 };
 use thiserror::Error;
+use tower::service_fn;
 
 use super::ApiResponse;
 
@@ -26,6 +27,19 @@ struct TimedOut;
 pub(super) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<ApiResponse, kube::Error> {
     let answer = tokio::time::timeout(DEADLINE, answer(client, request));
     answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(TimedOut))))
+}
+
+/// Returns a client whose requests fail if no response has begun in time, for code that uses kube's API.
+pub(crate) fn with_deadline(client: &Client) -> Client {
+    let inner = client.clone();
+    let send = move |request: Request<Body>| {
+        let client = inner.clone();
+        async move {
+            let response = tokio::time::timeout(DEADLINE, client.send(request)).await;
+            response.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(TimedOut))))
+        }
+    };
+    Client::new(service_fn(send), client.default_namespace())
 }
 
 async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<ApiResponse, kube::Error> {

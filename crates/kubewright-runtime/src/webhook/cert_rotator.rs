@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -30,14 +31,14 @@ use kube::{
 use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use thiserror::Error;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Names, WebhookDescription, ca_bundle,
     manifests::{Configurations, Target, configurations, conversion},
 };
 use crate::{
-    client::explain,
+    client::{explain, with_deadline},
     conversion::ConversionDescription,
     metrics::CertificateMetrics,
     tls::{
@@ -56,6 +57,8 @@ const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "kubewright");
 const TRIES: usize = 5;
 /// How often in a row the configurations may not be writable until a first certificate is served without them.
 const UNWRITTEN: u32 = 5;
+/// The time for removing configurations. Reviews in flight wait for it when the server stops.
+const REMOVAL: Duration = Duration::from_secs(5);
 const FIELD_MANAGER: &str = "kubewright-webhooks";
 
 /// A failed rotation. It is retried.
@@ -132,6 +135,7 @@ impl CertRotator {
     /// it succeeded or not.
     pub(super) async fn follow(mut self, interval: Duration, looked: impl FnOnce()) {
         const SOON: Duration = Duration::from_millis(500);
+        self.client = with_deadline(&self.client);
         let (mut looked, mut failures) = (Some(looked), 0u32);
         loop {
             match self.rotate().await {
@@ -404,9 +408,15 @@ pub(super) async fn remove(client: &Client, names: &Names) {
         error => tracing::warn!(error = %explain(&error), "can't remove a webhook configuration"),
     };
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let _ = mutating.delete(&names.mutating(), &DeleteParams::default()).await.map_err(gone);
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let _ = validating.delete(&names.validating(), &DeleteParams::default()).await.map_err(gone);
+    let (names, params) = ((names.mutating(), names.validating()), DeleteParams::default());
+    let removal = async {
+        let removed = join(mutating.delete(&names.0, &params), validating.delete(&names.1, &params)).await;
+        let _ = (removed.0.map_err(gone), removed.1.map_err(gone));
+    };
+    if timeout(REMOVAL, removal).await.is_err() {
+        tracing::warn!("the webhook configurations may not be removed: no answer for {REMOVAL:?}");
+    }
 }
 
 fn read(secret: &Secret) -> KeyMaterial {
@@ -438,4 +448,63 @@ fn write(mut secret: Secret, name: &str, material: &KeyMaterial) -> Secret {
     *own = Some(name.into());
     secret.type_.get_or_insert_with(|| "kubernetes.io/tls".into());
     secret
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kubewright_apimachinery::clock::VirtualClock;
+    use prometheus::Registry;
+    use tower::service_fn;
+
+    use super::{super::WebhookServer, *};
+
+    /// Returns a client of an API server that receives requests and never answers, and counts them.
+    fn silent() -> (Client, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let server = service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        (Client::new(server, "default"), count)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_answered_is_repeated() {
+        let (client, count) = silent();
+        let rotator = CertRotator {
+            client,
+            clock: VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH),
+            metrics: CertificateMetrics::new(&Registry::new()),
+            names: WebhookServer::local().names(),
+            namespace: "default".into(),
+            webhooks: Vec::new(),
+            conversions: Vec::new(),
+            url: None,
+            resolver: CertResolver::new("webhooks"),
+            keys: Keys::System,
+            known: RotationState::default(),
+        };
+        let follow = rotator.follow(Duration::from_secs(60), || ());
+        assert!(timeout(Duration::from_secs(600), follow).await.is_err(), "it never returns");
+        assert!((4..10).contains(&count.load(Ordering::Relaxed)), "{count:?} requests in ten minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_does_not_wait_for_an_api_server_that_does_not_answer() {
+        let (client, count) = silent();
+        let names = WebhookServer::local().names();
+        timeout(Duration::from_secs(10), remove(&client, &names)).await.expect("it gives up");
+        assert_eq!(count.load(Ordering::Relaxed), 2, "both were to be deleted");
+    }
 }
