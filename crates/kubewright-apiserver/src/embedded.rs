@@ -4,10 +4,10 @@
 use std::convert::Infallible;
 
 use kubewright_apimachinery::{
-    schema::{self, Node},
+    schema::{self, Additional, Definitions, Node, Schema},
     status::Cause,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::object_type::ObjectType;
 
@@ -50,7 +50,11 @@ pub(crate) fn decode(node: Node<'_>, object: &mut Value) -> Result<Unknown, Stri
     Ok(unknown)
 }
 
-fn decode_metadata(fields: &mut Map<String, Value>, path: &str) -> Result<Vec<String>, String> {
+/// Rewrites the metadata of a resource with these fields. Returns the unknown ones, whose paths begin with `path`.
+///
+/// # Errors
+/// If a field has a value of a wrong type.
+pub(crate) fn decode_metadata(fields: &mut Map<String, Value>, path: &str) -> Result<Vec<String>, String> {
     let Some(metadata) = fields.get_mut("metadata").filter(|metadata| !metadata.is_null()) else {
         return Ok(Vec::new());
     };
@@ -78,4 +82,103 @@ pub(crate) fn repair(node: Node<'_>, object: &mut Value) {
         }
         Ok::<_, Infallible>(())
     });
+}
+
+/// Removes unknown fields, and values of wrong types, of the metadata of embedded resources from the defaults of a
+/// schema (`PruneDefaults` in `apiextensions-apiserver`).
+pub(crate) fn prune_defaults(root: &mut Schema, definitions: &Definitions) {
+    if schema::has_embedded(root) {
+        let whole = root.clone();
+        prune_below(Node::new(&whole, definitions), root, &mut Vec::new());
+    }
+}
+
+/// A step from a schema to one below it: to that of a field, or to that of the items of a list.
+#[derive(Clone)]
+pub(crate) enum Step {
+    Field(String),
+    Items,
+}
+
+/// Prunes the defaults of the schema to which a path leads, and of those below it.
+fn prune_below(root: Node<'_>, schema: &mut Schema, path: &mut Vec<Step>) {
+    if let Some(default) = schema.default.take() {
+        let mut object = surround(default, path);
+        repair(root, &mut object);
+        schema.default = inner(object, path);
+    }
+    let mut visit = |step: Step, schema: &mut Schema| {
+        path.push(step);
+        prune_below(root, schema, path);
+        path.pop();
+    };
+    for (name, field) in &mut schema.properties {
+        visit(Step::Field(name.clone()), field);
+    }
+    if let Additional::Schema(values) = &mut schema.additional {
+        visit(Step::Field("*".to_owned()), values);
+    }
+    if let Some(items) = &mut schema.items {
+        visit(Step::Items, items);
+    }
+}
+
+/// Returns an object in which a value is at the end of a path.
+pub(crate) fn surround(value: Value, path: &[Step]) -> Value {
+    path.iter().rev().fold(value, |value, step| match step {
+        Step::Field(name) => json!({ name: value }),
+        Step::Items => json!([value]),
+    })
+}
+
+/// Returns the value at the end of a path, if it is there.
+fn inner(object: Value, path: &[Step]) -> Option<Value> {
+    path.iter().try_fold(object, |mut value, step| match step {
+        Step::Field(name) => value.get_mut(name).map(Value::take),
+        Step::Items => value.get_mut(0).map(Value::take),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::schema::parse::from_openapi;
+
+    use super::*;
+
+    #[test]
+    fn unknown_fields_of_metadata_are_removed_from_defaults() {
+        let metadata = json!({"name": "a", "odd": "x", "labels": {"l": "x"}});
+        let known = json!({"name": "a", "labels": {"l": "x"}});
+        let document = |metadata: &Value| {
+            let template = json!({"kind": "K", "metadata": metadata, "odd": 1});
+            let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true});
+            let mut with_default = embedded.clone();
+            with_default["default"] = template.clone();
+            let mut of_metadata = embedded.clone();
+            of_metadata["properties"] = json!({"metadata": {"type": "object", "default": metadata, "properties": {
+                "name": {"type": "string", "default": "a"},
+            }}});
+            let spanning = json!({"type": "object", "default": {"inner": template}, "properties": {"inner": embedded}});
+            json!({"type": "object", "properties": {
+                "template": with_default, "metadata": of_metadata, "spanning": spanning,
+                "list": {"type": "array", "default": [template], "items": with_default},
+                "map": {"type": "object", "additionalProperties": with_default},
+                "plain": {"type": "object", "default": {"metadata": {"odd": "x"}}},
+            }})
+        };
+        let mut schema = from_openapi(&document(&metadata));
+        prune_defaults(&mut schema, &Definitions::default());
+        assert_eq!(schema, from_openapi(&document(&known)));
+    }
+
+    #[test]
+    fn fields_that_metadata_does_not_have_lose_their_defaults() {
+        let mut schema = from_openapi(&json!({"type": "object", "properties": {"template": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "properties": {"metadata": {
+                "type": "object", "properties": {"odd": {"type": "string", "default": "x"}},
+            }},
+        }}}));
+        prune_defaults(&mut schema, &Definitions::default());
+        assert_eq!(schema.properties["template"].properties["metadata"].properties["odd"].default, None);
+    }
 }

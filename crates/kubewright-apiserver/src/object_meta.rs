@@ -136,6 +136,11 @@ pub(crate) fn check_embedded(resource: &Resource, object: &Value) -> Vec<Cause> 
 
 /// Checks the syntax of labels, annotations, owner references and finalizers.
 pub(crate) fn check_syntax(resource: &Resource, object: &Value) -> Vec<Cause> {
+    check_metadata(object, resource.lifecycle.qualified_finalizers)
+}
+
+/// Like [`check_syntax`], for an object whose finalizers have to be qualified by a domain or not.
+pub(crate) fn check_metadata(object: &Value, qualified_finalizers: bool) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
     if metadata["generation"].as_i64().is_some_and(|generation| generation < 0) {
@@ -145,7 +150,7 @@ pub(crate) fn check_syntax(resource: &Resource, object: &Value) -> Vec<Cause> {
     causes.extend(name::labels("metadata.labels", &metadata["labels"]));
     causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
     check_owners(&metadata["ownerReferences"], &mut causes);
-    check_finalizers(resource, &meta::finalizers(object), &mut causes);
+    check_finalizers(&meta::finalizers(object), qualified_finalizers, &mut causes);
     check_managers(&metadata["managedFields"], &mut causes);
     causes
 }
@@ -214,7 +219,7 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
-fn check_finalizers(resource: &Resource, finalizers: &[&str], causes: &mut Vec<Cause>) {
+fn check_finalizers(finalizers: &[&str], qualified: bool, causes: &mut Vec<Cause>) {
     const FIELD: &str = "metadata.finalizers";
     for finalizer in finalizers {
         causes.extend(name::label_key(finalizer).iter().map(|why| Cause::invalid(FIELD, &json!(finalizer), why)));
@@ -223,7 +228,7 @@ fn check_finalizers(resource: &Resource, finalizers: &[&str], causes: &mut Vec<C
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         causes.push(Cause::invalid(FIELD, &json!(finalizers), why));
     }
-    if !resource.lifecycle.qualified_finalizers {
+    if !qualified {
         return;
     }
     for (index, finalizer) in finalizers.iter().enumerate() {

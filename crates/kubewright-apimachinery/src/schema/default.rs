@@ -10,10 +10,10 @@ use super::{Additional, Node, Schema};
 /// A null that is not allowed is replaced by the default, if there is one. A default beside a reference applies; a
 /// default inside the referenced definition does not.
 pub fn default(node: Node<'_>, object: &mut Value) {
-    visit(true, node, object);
+    visit(node, object);
 }
 
-fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
+fn visit(node: Node<'_>, value: &mut Value) {
     if node.is_anything() {
         return;
     }
@@ -26,14 +26,15 @@ fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
                 }
             }
             for (name, value) in fields {
-                let Some(inner) = inner_field(is_resource, node, name) else { continue };
+                // Also of metadata, the defaults are those that the schema declares.
+                let Some(inner) = node.field(name).filter(|inner| !inner.is_anything()) else { continue };
                 if value.is_null()
                     && !inner.schema().nullable
                     && let Some(default) = additional_default(schema, name)
                 {
                     *value = default.clone();
                 }
-                visit(false, inner, value);
+                visit(inner, value);
             }
         }
         Value::Array(items) => {
@@ -43,7 +44,7 @@ fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
                 if let Some(default) = default.filter(|_| item.is_null() && !inner.schema().nullable) {
                     *item = default.clone();
                 }
-                visit(false, inner, item);
+                visit(inner, item);
             }
         }
         _ => {}
@@ -132,6 +133,19 @@ mod tests {
         check(schema.clone(), json!({}), json!({"spec": {"replicas": 1}}));
         check(schema.clone(), json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 0}}));
         check(schema, json!({"spec": 5, "without": {}}), json!({"spec": 5, "without": {"a": 1}}));
+    }
+
+    #[test]
+    fn metadata_of_embedded_resources() {
+        let metadata = json!({"type": "object", "properties": {"name": {"type": "string", "default": "x"}}});
+        let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {
+            "kind": {"type": "string", "default": "K"}, "metadata": metadata,
+        }});
+        check(
+            json!({"properties": {"template": embedded}}),
+            json!({"metadata": {}, "template": {"metadata": {}}}),
+            json!({"metadata": {}, "template": {"kind": "K", "metadata": {"name": "x"}}}),
+        );
     }
 
     #[test]

@@ -98,6 +98,30 @@ async fn objects_follow_the_schema_when_they_are_read() {
     assert_eq!(widgets.get("old").await.unwrap().data, json!({"spec": {"replicas": 2, "size": "small"}}));
 }
 
+/// As in Kubernetes, fields that metadata doesn't have are no errors of its defaults, but they aren't set.
+#[tokio::test]
+async fn defaults_of_embedded_metadata_have_its_fields_only() {
+    let (_, client) = start();
+    let metadata = json!({"name": "a", "odd": "x"});
+    let mut version = version("v1", true);
+    let fields = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    let embedded = |more: Value| {
+        let mut schema = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+            "properties": {"apiVersion": {"type": "string", "default": "v1"}, "kind": {"type": "string", "default": "K"}}});
+        schema["properties"]["metadata"] = more;
+        schema
+    };
+    fields["whole"] = embedded(json!({"type": "object", "default": metadata}));
+    fields["parts"] = embedded(json!({"type": "object", "properties": {
+        "name": {"type": "string", "default": "a"}, "odd": {"type": "string", "default": "x"},
+    }}));
+    define(&client, json!([version])).await;
+    let spec = json!({"replicas": 1, "whole": {}, "parts": {"metadata": {}}});
+    let created = widgets(&client, "v1").create(&PostParams::default(), &widget("w", &spec)).await.unwrap();
+    let expect = json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "a"}});
+    assert_eq!((&created.data["spec"]["whole"], &created.data["spec"]["parts"]), (&expect, &expect));
+}
+
 #[tokio::test]
 async fn custom_objects_are_created_updated_and_deleted() {
     let (api, client) = start();

@@ -267,6 +267,27 @@ fn defaults() {
 
 /// The errors are those of Kubernetes 1.36.3.
 #[test]
+fn defaults_of_metadata_may_have_unknown_fields() {
+    let resource = |metadata: Value| {
+        spec(json!({"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"metadata": metadata}}))
+    };
+    let unknown = json!({"name": "a", "odd": "x"});
+    check_schema(resource(json!({"type": "object", "default": unknown})), &[]);
+    check_schema(
+        resource(json!({"type": "object", "properties": {"labels": {"type": "object", "default": unknown}}})),
+        &[],
+    );
+    let metadata = json!({"metadata": {"type": "object", "default": unknown}});
+    check_schema(
+        spec(json!({"type": "object", "properties": metadata})),
+        &[
+            "openAPIV3Schema.properties[spec].properties[metadata].default: Invalid value: {\"name\":\"a\",\"odd\":\"x\"}: \
+           must not have unknown fields",
+        ],
+    );
+}
+
+#[test]
 fn defaults_follow_the_rules_of_their_schema() {
     let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
     let rules = |rule: Value| json!([rule]);

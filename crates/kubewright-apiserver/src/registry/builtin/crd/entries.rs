@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{status::holds, strategy::CustomStrategy};
 use crate::{
     conversion::{Definition, Webhook},
+    embedded,
     fields::{flag, has, int, list, text},
     group_version::{group_version, version_priority},
     registry::{
@@ -50,9 +51,12 @@ fn versions(definition: &Value) -> Versions {
     let (group, kind) = (text(definition, "/spec/group"), text(definition, "/status/acceptedNames/kind"));
     let schema = |version: &Value| {
         let name = text(version, "/name");
+        let definitions = definitions();
+        let mut root = root(group, name, kind, &version["schema"]["openAPIV3Schema"]);
+        embedded::prune_defaults(&mut root, &definitions);
         let schema = ResourceSchema {
-            root: root(group, name, kind, &version["schema"]["openAPIV3Schema"]),
-            definitions: definitions(),
+            root,
+            definitions,
             name: schema_name(group, name, kind),
             custom: true,
             served: None,

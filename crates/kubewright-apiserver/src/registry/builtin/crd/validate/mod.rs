@@ -6,6 +6,7 @@
 
 mod conversion;
 mod format;
+mod metadata;
 mod root;
 mod version;
 

@@ -8,7 +8,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use super::{SPEC, root::validate_root};
+use super::{SPEC, metadata, root::validate_root};
 use crate::registry::builtin::{
     schemas::definitions,
     validation::{Errors, Path, Shown, boolean, field, items, optional_string, string},
@@ -194,7 +194,9 @@ fn validate_schema(version: &Value, (is_known, has_status): (bool, bool), path: 
     let (found, is_structural) = structural::check(document, &path);
     errors.extend(found);
     if is_structural {
-        errors.extend(rules::check(&parse::from_openapi(document), &path, is_known));
+        let schema = parse::from_openapi(document);
+        errors.extend(metadata::check(&schema, &format!("{path}.{}", structural::ROOT)));
+        errors.extend(rules::check(&schema, &path, is_known));
     }
 }
 
