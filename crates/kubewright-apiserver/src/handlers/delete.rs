@@ -308,7 +308,9 @@ pub(super) fn remove_directly(
         if !accepts(present) {
             return Err(Status::stale(&resource.group, &resource.plural, &key.name));
         }
-        if let Some(why) = resource.strategy.forbids_deletion(present) {
+        // As in Kubernetes, these are deleted with the whole collection: only the deletion by name is overridden.
+        let is_named = !call.name.is_empty();
+        if let Some(why) = resource.strategy.forbids_deletion(present).filter(|_| is_named) {
             return Err(Status::forbidden(&resource.group, &resource.plural, &key.name, why));
         }
         options.check(resource, present)?;

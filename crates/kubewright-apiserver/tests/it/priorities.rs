@@ -30,4 +30,10 @@ async fn pods_get_the_priority_of_their_class() {
     assert_eq!(spec["preemptionPolicy"], "Never");
     let line = format!("DELETE {CLASSES}/system-node-critical");
     send(&api, &line, &[], "").await.expect_code(403);
+    // As in Kubernetes, they are deleted with all others.
+    let deleted = send(&api, &format!("DELETE {CLASSES}?dryRun=All"), &[], "").await.expect_code(200).json();
+    assert_eq!(deleted["items"].as_array().unwrap().len(), 3);
+    send(&api, &format!("GET {CLASSES}/system-node-critical"), &[], "").await.expect_code(200);
+    send(&api, &format!("DELETE {CLASSES}"), &[], "").await.expect_code(200);
+    send(&api, &format!("GET {CLASSES}/system-node-critical"), &[], "").await.expect_code(404);
 }
