@@ -293,6 +293,12 @@ pub fn annotations(field: &str, annotations: &Value) -> Vec<Cause> {
     causes
 }
 
+/// Returns an `apiVersion` as it is usually written: the group before the slash of `/v1` is the core group, which has
+/// no name.
+pub fn api_version(text: &str) -> &str {
+    text.strip_prefix('/').filter(|version| !version.contains('/')).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -367,5 +373,14 @@ mod tests {
         assert_eq!(annotations("metadata.annotations", &json!({"Example.com/b": "any text\n"})), []);
         let causes = annotations("metadata.annotations", &json!({"a": "x".repeat(ANNOTATIONS_LIMIT)}));
         assert_eq!(causes[0].to_string(), "metadata.annotations: Too long: may not be more than 262144 bytes");
+    }
+
+    #[test]
+    fn the_core_group_may_be_followed_by_a_slash() {
+        for (text, expect) in [("/v1", "v1"), ("v1", "v1"), ("/", ""), ("", ""), ("apps/v1", "apps/v1"), ("v1/", "v1/")]
+        {
+            assert_eq!(api_version(text), expect);
+        }
+        assert_eq!(api_version("/apps/v1"), "/apps/v1", "not a version");
     }
 }

@@ -32,7 +32,7 @@ pub use self::{
     scale::{SCALE_VERSION, owners_after_scale, owners_in_scale},
     versions::{Converted, Versions},
 };
-use crate::{schema::Node, status::Status};
+use crate::{name, schema::Node, status::Status};
 
 /// The manager of fields that were set before ownership was recorded.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -163,7 +163,7 @@ fn schema_mismatch(what: &str, object: &Value, why: &SchemaError) -> Status {
 fn check_config(config: &Map<String, Value>, ctx: &Context<'_>) -> Result<(), Status> {
     let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    if (version, kind) != (ctx.group_version, ctx.kind) {
+    if (name::api_version(version), kind) != (ctx.group_version, ctx.kind) {
         let slash = if version.contains('/') { "" } else { "/" };
         return Err(Status::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")));
     }

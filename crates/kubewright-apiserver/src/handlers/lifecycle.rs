@@ -105,8 +105,7 @@ impl Call {
         if let Some(why) = type_meta::unreadable(object) {
             return Err(decode::unrecognized(kind, &why, &self.body));
         }
-        let sent_version = if type_meta::has_no_version(object) { "" } else { text("apiVersion") };
-        let sent_kind = text("kind");
+        let (sent_version, sent_kind) = (type_meta::version(object), text("kind"));
         if self.resource.schema.custom && sent_kind.is_empty() {
             let why = format!("Object 'Kind' is missing in '{}'", shortened(object));
             return Err(match self.parts.method {

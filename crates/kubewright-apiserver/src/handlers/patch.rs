@@ -203,7 +203,7 @@ impl Patch {
             return Err(self.invalid(served, result, &why));
         }
         let is_read_whole = matches!(self.kind, PatchType::Json | PatchType::Merge) && !custom;
-        if is_read_whole && type_meta::has_no_version(result) {
+        if is_read_whole && type_meta::version(result).is_empty() {
             // Kubernetes takes such an object for one of its internal version, whose metadata has other names.
             let name = &call.name;
             let why = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");

@@ -13,7 +13,7 @@ use super::{
     part::Part,
     patch, proxy,
     query::{FieldValidation, Query, WriteOptions},
-    scale, token, update,
+    scale, token, type_meta, update,
 };
 use crate::{
     action::ActionRequest,
@@ -234,7 +234,7 @@ impl Call {
             return Err(Status::bad_request("the body must be an object"));
         }
         let text = |field: &str| object[field].as_str().unwrap_or_default();
-        let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
+        let (sent_version, sent_kind) = (type_meta::version(&object), text("kind"));
         let is_version = sent_version.is_empty()
             || sent_version == group_version(group, version)
             || (sent_version, kind) == OLD_EVICTION;

@@ -1,6 +1,6 @@
 //! The kind and the version in bodies and patched objects, which Kubernetes reads before the rest.
 
-use kubewright_apimachinery::types::json_type;
+use kubewright_apimachinery::{name, types::json_type};
 use serde_json::Value;
 
 /// Returns why the kind or the version of an object can't be read. A custom object has to have a kind.
@@ -18,9 +18,9 @@ pub(super) fn unreadable(object: &Value) -> Option<String> {
     (version.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {version}"))
 }
 
-/// Returns whether an object has no version: a slash alone stands for none.
-pub(super) fn has_no_version(object: &Value) -> bool {
-    matches!(object["apiVersion"].as_str().unwrap_or_default(), "" | "/")
+/// Returns the version of an object as it is usually written, or an empty text.
+pub(super) fn version(object: &Value) -> &str {
+    name::api_version(object["apiVersion"].as_str().unwrap_or_default())
 }
 
 /// Returns why the kind or the version in a strategic merge patch can't be converted to text. Null is ignored.

@@ -115,6 +115,22 @@ async fn wrong_kinds_names_and_namespaces_are_refused() {
     check(&api, JSON, with(&|o| o["data"] = json!({"a": {}})), 400, "cannot be handled as a ConfigMap").await;
 }
 
+/// In Kubernetes, the core group may be followed by a slash.
+#[tokio::test]
+async fn the_version_of_the_core_group_may_begin_with_a_slash() {
+    let (api, _) = start();
+    let with = |version: &str| {
+        json!({"apiVersion": version, "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}}).to_string()
+    };
+    let apply = format!("PATCH {CONFIGS}/a?fieldManager=a");
+    let applied = send(&api, &apply, &["Content-Type: application/apply-patch+yaml"], with("/v1")).await;
+    assert_eq!(applied.expect_code(201).json()["apiVersion"], "v1");
+    send(&api, &format!("DELETE {CONFIGS}/a"), &[], "").await.expect_code(200);
+    let created = send(&api, &format!("POST {CONFIGS}"), &[JSON], with("/v1")).await.expect_code(201).json();
+    assert_eq!(created["apiVersion"], "v1");
+    check(&api, JSON, with("/apps/v1"), 400, "unexpected GroupVersion string: /apps/v1").await;
+}
+
 #[tokio::test]
 async fn other_versions_of_a_kind_are_refused_in_words_of_their_own() {
     let (api, _) = start();
