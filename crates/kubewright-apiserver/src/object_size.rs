@@ -8,17 +8,20 @@ use crate::meta;
 /// The maximum size of an encoded object in bytes: etcd's default for `--max-request-bytes`, 1.5 MiB.
 const MAX_OBJECT: usize = 3 << 19;
 
-/// Returns the object as it can be stored. One that is too large loses its managed fields first, as in Kubernetes.
+/// Returns the object as it can be stored. As in Kubernetes, one that is too large loses its managed fields first,
+/// unless it is `applied`: an apply is about them.
 ///
 /// # Errors
 /// 500 with etcd's own message if it is still too large.
-pub(crate) fn limit(mut object: Value) -> Result<Value, Status> {
+pub(crate) fn limit(mut object: Value, applied: bool) -> Result<Value, Status> {
     if encoded_size(&object) <= MAX_OBJECT {
         return Ok(object);
     }
-    meta::set(&mut object, "managedFields", None);
-    if encoded_size(&object) <= MAX_OBJECT {
-        return Ok(object);
+    if !applied {
+        meta::set(&mut object, "managedFields", None);
+        if encoded_size(&object) <= MAX_OBJECT {
+            return Ok(object);
+        }
     }
     Err(Status::new(500, "", "etcdserver: request is too large"))
 }

@@ -8,7 +8,7 @@ use kubewright_apimachinery::status::{Details, Status};
 use serde_json::Value;
 
 use super::{
-    decode::Format,
+    decode::{self, Format},
     filters,
     query::{Query, WriteOptions},
     route::Target,
@@ -119,6 +119,11 @@ impl Call {
     }
 
     /// Keeps warnings about a body for a response that refuses the request later. A successful one has its own.
+    /// Returns whether the request applies a configuration.
+    pub(super) fn applies(&self) -> bool {
+        self.parts.method == Method::PATCH && decode::media_type(&self.parts.headers) == decode::APPLY
+    }
+
     pub(super) fn keep_warnings(&self, warnings: &[String]) {
         let mut kept = self.problems.lock();
         for warning in warnings {

@@ -25,18 +25,20 @@ pub(super) fn commit(
 ) -> Result<Committed, Status> {
     let Resource { storage, strategy, .. } = resource;
     let observe = |before: Option<&Value>, after: Option<&Value>| strategy.committed(before, after);
-    state.store.transact(storage, key, completed(resource, decide), observe)
+    state.store.transact(storage, key, completed(resource, false, decide), observe)
 }
 
-/// Returns the decision about an object with the fields that are always stored.
+/// Returns the decision about an object with the fields that are always stored. `applied` tells whether the object is
+/// the result of an apply.
 fn completed(
     resource: &Resource,
+    applied: bool,
     mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
 ) -> impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status> {
     move |present| match decide(present)? {
         Mutation::Put(mut object) => {
             decoding::complete_stored(resource, &mut object);
-            object_size::limit(object).map(Mutation::Put)
+            object_size::limit(object, applied).map(Mutation::Put)
         }
         other => Ok(other),
     }
@@ -70,8 +72,14 @@ impl Call {
                 other.strategy.committed(before, after);
             }
         };
-        let committed =
-            store.transact_with(storage, key, completed(&self.resource, decide), attach, verify, observe)?;
+        let committed = store.transact_with(
+            storage,
+            key,
+            completed(&self.resource, self.applies(), decide),
+            attach,
+            verify,
+            observe,
+        )?;
         if let Some(object) = &committed.object {
             self.outdate(object);
         }

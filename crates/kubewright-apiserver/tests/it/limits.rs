@@ -74,6 +74,19 @@ async fn an_object_larger_than_a_request_to_etcd_is_not_created() {
     send(&api, &format!("POST {BLOBS}?dryRun=All"), &[], blob("large", LIMIT)).await.expect_code(201);
 }
 
+/// As in Kubernetes, an object without its managed fields isn't the result of an apply.
+#[tokio::test]
+async fn an_applied_object_is_stored_with_its_managed_fields_or_not_at_all() {
+    let (api, _) = start();
+    let data: serde_json::Map<String, Value> = (0..12_000).map(|index| (format!("k{index:059}"), "".into())).collect();
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}).to_string();
+    let path = "/api/v1/namespaces/default/configmaps";
+    let apply = format!("PATCH {path}/c?fieldManager=a");
+    too_large(send(&api, &apply, &["Content-Type: application/apply-patch+yaml"], config.clone()).await);
+    let created = send(&api, &format!("POST {path}"), &[], config).await.expect_code(201).json();
+    assert_eq!(created["metadata"].get("managedFields"), None);
+}
+
 #[tokio::test]
 async fn an_object_does_not_grow_past_the_limit_by_updates_patches_or_status() {
     let (api, _) = start();
