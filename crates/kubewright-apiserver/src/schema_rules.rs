@@ -199,6 +199,17 @@ pub(crate) fn unreadable_reason<'a>(kind: &str, status: &'a Status) -> Option<&'
     Some(why).filter(|_| status.code == 400 && sent.contains(" in version "))
 }
 
+/// Returns the reason why an applied configuration can't be read. Kubernetes has parsed it before it reads it as an
+/// object of its kind, so the errors about its values are others than those about a body.
+pub(crate) fn unstructured_reason(why: &str) -> String {
+    let integer = why.rsplit_once(" of type ").map(|(_, of)| of).filter(|of| of.starts_with("int"));
+    match integer.filter(|_| why.starts_with("json: cannot unmarshal number")) {
+        Some(integer) => format!("cannot convert float64 to {integer}"),
+        None if why.starts_with("illegal base64") => format!("error decoding from json: {why}"),
+        None => why.to_owned(),
+    }
+}
+
 fn unreadable_prefix(resource: &Resource) -> String {
     let (kind, version) = (&resource.kind, &resource.version);
     format!("{kind} in version {version:?} cannot be handled as a {kind}: ")

@@ -193,6 +193,7 @@ fn apply_to_live(
     merge::merge(root, &mut object, &applied);
     if let Some(last) = &last {
         versions::prune(&mut object, last, &entry, &managers, ctx).map_err(Status::unknown)?;
+        drop_name(&mut object, last, config);
     }
 
     let changes = Comparisons::of(live, &object, &managers, ctx).map_err(Status::unknown)?;
@@ -212,6 +213,18 @@ fn apply_to_live(
     managers.0.push(entry);
     set_managed(&mut object, managers.encode());
     Ok(object)
+}
+
+/// Removes the name of an object whose metadata isn't applied any more. As in Kubernetes, the whole metadata is removed
+/// then, and an object without a name is refused.
+fn drop_name(object: &mut Value, last: &Entry, config: &Value) {
+    let applied = |element: &PathElement| element.as_field() == Some("metadata");
+    if config.get("metadata").is_none()
+        && last.fields.children().iter().any(|(element, _)| applied(element))
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("name");
+    }
 }
 
 /// Removes metadata that only the server sets. Clients often send it, mostly as null. Returns whether it differs from

@@ -432,12 +432,7 @@ impl Review {
     pub(super) fn unconvertible(&self, status: &Status) -> String {
         let Resource { group, version, kind, .. } = &*self.attributes.resource;
         let why = schema_rules::unreadable_reason(kind, status).unwrap_or(&status.message);
-        let integer = why.rsplit_once(" of type ").map(|(_, of)| of).filter(|of| of.starts_with("int"));
-        let why = match integer.filter(|_| why.starts_with("json: cannot unmarshal number")) {
-            Some(integer) => format!("cannot convert float64 to {integer}"),
-            None if why.starts_with("illegal base64") => format!("error decoding from json: {why}"),
-            None => why.to_owned(),
-        };
+        let why = schema_rules::unstructured_reason(why);
         format!("unable to convert unstructured object to {group}/{version}, Kind={kind}: {why}")
     }
 

@@ -265,8 +265,7 @@ fn unconvertible(call: &Call, config: &Value, status: Status) -> Status {
     let Resource { group, version, kind, .. } = &*call.resource;
     let Some(why) = schema_rules::unreadable_reason(kind, &status) else { return status };
     let kind = format!("{group}/{version}, Kind={kind}");
-    let why =
-        if why.starts_with("illegal base64") { format!("error decoding from json: {why}") } else { why.to_owned() };
+    let why = schema_rules::unstructured_reason(why);
     let [namespace, name] = ["namespace", "name"].map(|field| meta::text(config, field));
     Status::unknown(format!(
         "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured \

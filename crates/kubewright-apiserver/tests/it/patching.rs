@@ -91,6 +91,39 @@ async fn several_managers_apply_one_object() {
     refused(api.patch("c", &params, &Patch::Apply(config(json!({})))).await, 422, "is required for apply patch");
 }
 
+/// As in Kubernetes, metadata that is applied no more is removed as a whole, with the name.
+#[tokio::test]
+async fn a_configuration_goes_on_having_metadata() {
+    let (api, _) = start();
+    let apply = async |manager: &str, metadata: Value| {
+        let mut config = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}});
+        if !metadata.is_null() {
+            config["metadata"] = metadata;
+        }
+        let path = format!("PATCH /api/v1/namespaces/default/configmaps/c?fieldManager={manager}");
+        send(&api, &path, &["Content-Type: application/apply-patch+yaml"], config.to_string()).await
+    };
+    apply("one", json!({"name": "c", "labels": {"a": "b"}})).await.expect_code(201);
+    let refused = apply("one", Value::Null).await.expect_code(400).json();
+    let expect = "the name of the object (c based on URL) was undeterminable: name must be provided";
+    assert_eq!(refused["message"], expect);
+    apply("two", Value::Null).await.expect_code(200);
+    let changed = apply("one", json!({})).await.expect_code(200).json();
+    assert_eq!((&changed["metadata"]["name"], changed["metadata"].get("labels")), (&json!("c"), None));
+}
+
+#[tokio::test]
+async fn applied_numbers_are_whole() {
+    let (api, _) = start();
+    let mut config = deployment();
+    config["spec"]["replicas"] = json!(2.5);
+    let path = "PATCH /apis/apps/v1/namespaces/default/deployments/d?fieldManager=a";
+    let headers = ["Content-Type: application/apply-patch+yaml"];
+    let refused = send(&api, path, &headers, config.to_string()).await.expect_code(500).json();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.ends_with("to apps/v1, Kind=Deployment: cannot convert float64 to int32"), "{message}");
+}
+
 #[tokio::test]
 async fn fields_set_by_the_server_have_no_owner() {
     let (_, client) = start();
