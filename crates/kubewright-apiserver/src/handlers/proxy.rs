@@ -28,6 +28,7 @@ pub(super) async fn proxy(mut call: Call, subresource: Subresource, name: &str) 
     if !METHODS.contains(&call.parts.method) {
         return Err(Status::method_not_allowed());
     }
+    call.check_connection()?;
     let (prefix, path) = split(&call);
     let mut options = json!({"kind": subresource.kind.2, "apiVersion": "v1"});
     if !path.is_empty() {

@@ -49,6 +49,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     }
     call.check_method(name)?;
     let action = call.state.actions.find(&resource, name);
+    call.check_parameters(name)?;
     let (call, warnings) = match action.is_some() || call.action(name).is_some() {
         true => {
             call.authorize_upgrade(name)?;
@@ -56,7 +57,8 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         }
         false => (call, Vec::new()),
     };
-    call.check_action(name)?;
+    call.authorize_upgrade(name)?;
+    call.check_target(name)?;
     if let Some((at, kubelet)) = call.other_kubelet(name)? {
         let mut response = Box::pin(kubelet::answer(call, name, at, kubelet)).await?;
         response::add_warnings(&mut response, &warnings);
@@ -191,12 +193,27 @@ impl Call {
         if subresource.verbs.contains(&verb) { Ok(()) } else { Err(Status::method_not_allowed()) }
     }
 
-    /// Checks the parameters and the object of an action.
-    fn check_action(&self, name: &str) -> Result<(), Status> {
+    /// Checks the parameters of an action.
+    fn check_parameters(&self, name: &str) -> Result<(), Status> {
+        let Some(Subresource { name, connection, .. }) = self.action(name) else { return Ok(()) };
+        if connection.is_some() {
+            self.check_connection()?;
+        }
+        self.resource.strategy.check_parameters(name, &self.name, self.query.pairs())
+    }
+
+    /// Checks that a connection isn't asked for in a dry run.
+    pub(super) fn check_connection(&self) -> Result<(), Status> {
+        match self.query.get("dryRun") {
+            Some(_) => Err(Status::bad_request("dryRun is not supported")),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the object of an action has what the parameters name.
+    fn check_target(&self, name: &str) -> Result<(), Status> {
         let Some(Subresource { name, .. }) = self.action(name) else { return Ok(()) };
-        let (strategy, parameters) = (&self.resource.strategy, self.query.pairs());
-        strategy.check_parameters(name, &self.name, parameters)?;
-        strategy.check_target(name, &self.present()?.value(), parameters)
+        self.resource.strategy.check_target(name, &self.present()?.value(), self.query.pairs())
     }
 
     /// Returns the response for an action that isn't attached.

@@ -202,6 +202,15 @@ async fn the_time_of_deletion_that_a_webhook_sets_is_kept() {
     let path = "/api/v1/namespaces/default/configmaps";
     let created = create(&api, path, json!({"metadata": {"name": "a"}})).await.json();
     assert_eq!(created["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
+    // What can't be asked for isn't reviewed.
+    for (query, expect) in [
+        ("exec?dryRun=All", "dryRun is not supported"),
+        ("proxy?dryRun=All", "dryRun is not supported"),
+        ("portforward?ports=x", "cannot convert to []int32"),
+    ] {
+        refused(&send(&api, &format!("POST {PODS}/p/{query}"), &[], "").await, 400, expect);
+        assert_eq!(hook.requests(), Vec::<Value>::new());
+    }
     let found = send(&api, &format!("GET {path}/a"), &[], "").await.json();
     assert_eq!(found["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
     // As nothing holds it, the next change removes it.
