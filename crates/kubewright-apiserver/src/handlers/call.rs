@@ -19,6 +19,7 @@ use crate::{
     auth::{Requester, UserInfo},
     codec,
     managed_fields::{Conversions, Manager},
+    object_meta,
     registry::{Resource, builtin::Change},
     response::{Accept, Response},
     state::State,
@@ -118,12 +119,12 @@ impl Call {
         is_json.then_some(&*self.body)
     }
 
-    /// Keeps warnings about a body for a response that refuses the request later. A successful one has its own.
     /// Returns whether the request applies a configuration.
     pub(super) fn applies(&self) -> bool {
         self.parts.method == Method::PATCH && decode::media_type(&self.parts.headers) == decode::APPLY
     }
 
+    /// Keeps warnings about a body for a response that refuses the request later. A successful one has its own.
     pub(super) fn keep_warnings(&self, warnings: &[String]) {
         let mut kept = self.problems.lock();
         for warning in warnings {
@@ -131,6 +132,13 @@ impl Call {
                 kept.push(warning.clone());
             }
         }
+    }
+
+    /// Removes the owner references that admission has repeated. Returns the warning about them.
+    pub(super) fn deduplicate_admitted(&self, object: &mut Value) -> Option<String> {
+        let warning = object_meta::deduplicate_owners(object, true);
+        self.keep_warnings(warning.as_slice());
+        warning
     }
 
     /// Returns the name of the field manager: that of the options or, by default, the first part of the `User-Agent`.

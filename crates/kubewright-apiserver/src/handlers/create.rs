@@ -61,6 +61,7 @@ pub(super) async fn create_admitted(
         let managed = object["metadata"].get("managedFields").cloned();
         object = review.mutate(Some(object), None, |object| call.admit(None, object)).await?.unwrap_or_default();
         warnings.extend(managed_fields::repair(managed, &mut object));
+        warnings.extend(call.deduplicate_admitted(&mut object));
         call.check_name_and_namespace(&mut object)?;
     }
     let stored = insert(call, object, manager, review.as_ref(), options.dry_run).await?;

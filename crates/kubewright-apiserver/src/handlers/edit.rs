@@ -141,18 +141,19 @@ impl Call {
         Ok(Admitted { object, warnings: review.warnings() })
     }
 
-    /// Runs admission for a body sent to a subresource without stored objects. Returns it as changed by the webhooks.
-    /// `finish` changes it between those that mutate and those that validate.
+    /// Runs admission for a body sent to a subresource without stored objects, or to a resource of that kind, whose
+    /// subresource is empty. Returns it as changed by the webhooks. `finish` changes it between those that mutate and
+    /// those that validate.
     pub(super) async fn admit_body(
         &self,
-        subresource: &Subresource,
+        name: &str,
+        (group, version, kind): (&str, &str, &str),
         sent: Value,
         options: &WriteOptions,
         finish: impl FnOnce(&mut Value) -> Result<(), Status>,
     ) -> Result<Admitted, Status> {
-        let (group, version, kind) = subresource.kind;
         let of = (group.to_owned(), version.to_owned(), kind.to_owned());
-        let (name, dry_run) = (subresource.name, options.dry_run);
+        let dry_run = options.dry_run;
         let review = self.review(Operation::Create, &self.name, name, Some(of), || options.to_value(), dry_run);
         let admit = |mut object: Value| {
             self.resource.strategy.admit_subresource(name, None, &mut object);
@@ -163,7 +164,7 @@ impl Call {
         self.restrict(Operation::Create, name, None, Some(&object))?;
         if let Some(ty) = ObjectType::of(group, version, kind) {
             ty.complete(&mut object);
-            object = self.manager(&self.manager_name(options), name).track_body(subresource.kind, object);
+            object = self.manager(&self.manager_name(options), name).track_body((group, version, kind), object);
         }
         if let Some(review) = &review {
             object = review.mutate(Some(object), None, |object| Ok(admit(object))).await?.unwrap_or_default();
@@ -224,6 +225,7 @@ impl Call {
                     warnings.extend(review.warnings());
                     new
                 }
+                    warnings.extend(self.deduplicate_admitted(&mut desired));
                 None => self.prepare(edit, &old, &served, object).await?,
             };
             let new = codec::save(&self.state.webhook_client, &self.resource, new).await?;

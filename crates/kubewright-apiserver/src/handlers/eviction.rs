@@ -36,7 +36,7 @@ pub(super) async fn evict(call: &Call, subresource: &Subresource) -> Result<Resp
     let dry_run = options.dry_run || DeleteOptions::read(&eviction["deleteOptions"])?.dry_run;
     let options = WriteOptions { dry_run, ..options };
     let Admitted { object: eviction, warnings: admission_warnings } =
-        call.admit_body(subresource, eviction, &options, |_| Ok(())).await?;
+        call.admit_body(subresource.name, subresource.kind, eviction, &options, |_| Ok(())).await?;
     warnings.extend(admission_warnings);
     let mut options = DeleteOptions::read(&eviction["deleteOptions"])?;
     options.dry_run |= dry_run;

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{
     call::Call,
     decode::{self, Decoded, Format},
-    edit::Admitted,
     eviction, field_validation, kubelet,
     lifecycle::DecodedBody,
     part::Part,
@@ -31,6 +30,8 @@ use crate::{
 
 /// The old version of evictions, which has the same fields.
 const OLD_EVICTION: (&str, &str) = ("policy/v1beta1", "Eviction");
+/// The `(group, version, kind)` of bindings.
+const BINDING: (&str, &str, &str) = ("", "v1", "Binding");
 
 /// Handles a request for a subresource.
 pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
@@ -48,13 +49,10 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
         _ => {}
     }
     call.check_method(name)?;
-    let action = call.state.actions.find(&resource, name);
     call.check_parameters(name)?;
+    let action = call.state.actions.find(&resource, name);
     let (call, warnings) = match action.is_some() || call.action(name).is_some() {
-        true => {
-            call.authorize_upgrade(name)?;
-            call.admit_action(name).await?
-        }
+        true => call.admit_action(name).await?,
         false => (call, Vec::new()),
     };
     call.authorize_upgrade(name)?;
@@ -78,7 +76,7 @@ pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
     match (subresource.operation, &call.parts.method) {
         (Some(Operation::Finalize), &Method::PUT) => update::update(&call, Part::Finalizers).await,
         (Some(Operation::Approve), _) => call.part(Part::Approval).await,
-        (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
+        (Some(Operation::Bind), &Method::POST) => bind_named(&call, subresource).await,
         (Some(Operation::Evict), &Method::POST) => eviction::evict(&call, subresource).await,
         (Some(Operation::Token), _) => token::issue(&call, subresource).await,
         (Some(Operation::Part), _) => call.part(Part::Other(subresource.name)).await,
@@ -118,7 +116,7 @@ impl Call {
         }
         let sent = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
         let options = WriteOptions::parse(&self.query, "CreateOptions")?;
-        let admitted = self.admit_body(subresource, sent, &options, |_| Ok(())).await?;
+        let admitted = self.admit_body(subresource.name, subresource.kind, sent, &options, |_| Ok(())).await?;
         self.body = admitted.object.to_string().into();
         self.parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok((self, admitted.warnings))
@@ -280,18 +278,21 @@ impl Call {
     }
 }
 
-/// Handles the creation of an object that binds another one of its name: a `Binding`.
-pub(super) async fn create_binding(mut call: Call, target: [&str; 4]) -> Result<Response, Status> {
-    let [group, version, plural, subresource] = target;
-    let binding = call.body_of_kind(("", "v1", "Binding"), FieldValidation::Ignore)?.object;
-    let resource = call.state.registry.find(group, version, plural).ok_or_else(Status::no_such_resource)?;
+/// Handles the creation of an object that binds another one of its name: a `Binding`. As in Kubernetes, it is reviewed
+/// as an object of its own resource.
+pub(super) async fn create_binding(mut call: Call, target: [&str; 3]) -> Result<Response, Status> {
+    let [group, version, plural] = target;
+    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
+    let DecodedBody { object: binding, mut warnings } = call.body_of_kind(BINDING, options.field_validation)?;
     call.name = meta::text(&binding, "name").to_owned();
     if call.name.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
         return Err(Status::invalid(group, &call.resource.kind, "", vec![cause]));
     }
-    call.resource = resource;
-    Box::pin(handle(call, subresource)).await
+    let admitted = call.admit_body("", BINDING, binding, &options, |_| Ok(())).await?;
+    warnings.extend(admitted.warnings);
+    call.resource = call.state.registry.find(group, version, plural).ok_or_else(Status::no_such_resource)?;
+    bind(&call, &admitted.object, &options, &warnings)
 }
 
 /// Checks that a binding names a node. Kubernetes passes the causes on as an unknown error.
@@ -315,24 +316,27 @@ fn check_target(binding: &Value) -> Result<(), Status> {
 }
 
 /// Assigns an object to a node, which is possible only once.
-async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
+async fn bind_named(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let DecodedBody { object: binding, mut warnings } =
-        call.body_of_kind(subresource.kind, options.field_validation)?;
-    let Admitted { object: binding, warnings: admission_warnings } =
-        call.admit_body(subresource, binding, &options, |_| Ok(())).await?;
-    warnings.extend(admission_warnings);
-    if meta::text(&binding, "name") != call.name {
+    let DecodedBody { object: binding, mut warnings } = call.body_of_kind(BINDING, options.field_validation)?;
+    let admitted = call.admit_body(subresource.name, BINDING, binding, &options, |_| Ok(())).await?;
+    warnings.extend(admitted.warnings);
+    if meta::text(&admitted.object, "name") != call.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
-    check_target(&binding)?;
+    bind(call, &admitted.object, &options, &warnings)
+}
+
+/// Binds the object of a call as a binding says.
+fn bind(call: &Call, binding: &Value, options: &WriteOptions, warnings: &[String]) -> Result<Response, Status> {
+    check_target(binding)?;
     let conflict = |why: String| {
         Status::conflict(&call.resource.group, &format!("{}/binding", call.resource.plural), &call.name, &why)
     };
     call.modify(options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
         for (field, title) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            let (expected, found) = (meta::text(&binding, field), meta::text(old, field));
+            let (expected, found) = (meta::text(binding, field), meta::text(old, field));
             if !expected.is_empty() && expected != found {
                 return Err(conflict(format!(
                     "Precondition failed: {title} in precondition: {expected}, {title} in object meta: {found}"
@@ -345,8 +349,8 @@ async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status
         }
         let mut object = (**old).clone();
         let time = meta::time(call.state.clock.now());
-        call.resource.strategy.bind(&mut object, &binding, &time).map_err(conflict)?;
+        call.resource.strategy.bind(&mut object, binding, &time).map_err(conflict)?;
         Ok(object)
     })?;
-    Ok(call.created(&warnings))
+    Ok(call.created(warnings))
 }

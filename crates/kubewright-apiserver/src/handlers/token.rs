@@ -45,7 +45,7 @@ pub(super) async fn issue(call: &Call, subresource: &Subresource) -> Result<Resp
         state.authenticator.default_audiences(request);
         Ok(())
     };
-    let admitted = call.admit_body(subresource, request, &options, identify).await?;
+    let admitted = call.admit_body(subresource.name, subresource.kind, request, &options, identify).await?;
     let Admitted { object: request, warnings: admission_warnings } = admitted;
     warnings.extend(admission_warnings);
     let (token, token_spec) = state.authenticator.issue_token(&account, &request, state.random.uuid(), now)?;

@@ -20,7 +20,7 @@ impl Manager<'_> {
             group_version: &group_version(group, version),
             kind,
             manager: self.name,
-            subresource: Some(self.subresource),
+            subresource: Some(self.subresource).filter(|name| !name.is_empty()),
             force: false,
             now: Some(self.now),
             writable: Writable::All,

@@ -300,8 +300,8 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     }
 
     /// Returns the collection in which objects of this kind are bound to others of their name instead of being stored:
-    /// the group, version and resource, and the subresource for the binding.
-    fn binds(&self) -> Option<[&'static str; 4]> {
+    /// the group, version and resource.
+    fn binds(&self) -> Option<[&'static str; 3]> {
         None
     }
 

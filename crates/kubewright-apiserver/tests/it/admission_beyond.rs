@@ -90,6 +90,58 @@ pub(crate) struct Echo;
 impl Action for Echo {
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         async move { Ok(Response::new(Body::from(request.body))) }.boxed()
+#[tokio::test]
+async fn bindings_of_their_own_resource_are_reviewed_as_such() {
+    let api = ApiServer::builder().build();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(create(&api, PODS, pod).await.code, 201);
+    let hook = Hook::start(|_, request| match request["object"]["target"]["name"].as_str() {
+        Some("wrong") => Reply::Response(json!({"allowed": false})),
+        _ => allow(),
+    })
+    .await;
+    let all = [
+        entry("a", hook.client("/bindings"), rule("", "bindings")),
+        entry("b", hook.client("/pods"), rule("", "pods/*")),
+    ];
+    configure(&api, "Validating", "v", &all).await;
+    let bind = async |node: &str| {
+        let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
+        create(&api, "/api/v1/namespaces/default/bindings", binding).await
+    };
+    refused(&bind("wrong").await, 400, "denied the request");
+    assert_eq!(bind("right").await.code, 201);
+    let requests = hook.requests();
+    assert_eq!(requests.len(), 2);
+    let request = &requests[1];
+    assert_eq!((&request["name"], &request["kind"]["kind"]), (&json!("p"), &json!("Binding")));
+    assert_eq!((&request["resource"]["resource"], request.get("subResource")), (&json!("bindings"), None));
+    let owned = &request["object"]["metadata"]["managedFields"][0];
+    assert_eq!((owned.get("subresource"), &owned["fieldsV1"]), (None, &json!({"f:target": {}})));
+    let pod = send(&api, &format!("GET {PODS}/p"), &[], "").await.json();
+    assert_eq!(pod["spec"]["nodeName"], "right");
+}
+
+#[tokio::test]
+async fn owners_that_webhooks_repeat_are_removed() {
+    let api = ApiServer::builder().build();
+    let hook = Hook::start(|_, _| {
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+        patch(&json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [owner, owner]}]))
+    })
+    .await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), json!({}))]).await;
+    let created = create(&api, CONFIG_MAPS, config("c")).await.expect_code(201);
+    let body = json!({"data": {"a": "2"}}).to_string();
+    let patched = send(&api, &format!("PATCH {CONFIG_MAPS}/c"), &[MERGE], body).await.expect_code(200);
+    for answer in [created, patched] {
+        assert_eq!(answer.json()["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
+        let warning = answer.header("warning");
+        assert!(warning.contains("contains duplicate entries after mutating admission happens"), "{warning}");
+        assert!(warning.contains("duplicate UID(s) observed: u"), "{warning}");
+    }
+}
+
     }
 }
 

@@ -51,8 +51,8 @@ pub(super) const SELECTABLE: &[&str] = &[
 pub(super) struct PodBinding;
 
 impl Strategy for PodBinding {
-    fn binds(&self) -> Option<[&'static str; 4]> {
-        Some(["", "v1", "pods", "binding"])
+    fn binds(&self) -> Option<[&'static str; 3]> {
+        Some(["", "v1", "pods"])
     }
 }
 
