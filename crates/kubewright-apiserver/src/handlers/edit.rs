@@ -48,6 +48,11 @@ pub(super) trait Edit: Sync {
         Ok(object)
     }
 
+    /// Returns the current object as those who change it see it.
+    fn before(&self, served: Arc<Value>) -> Result<Arc<Value>, Status> {
+        self.view(served)
+    }
+
     /// Returns the `(group, version, kind)` of the endpoint, if it differs from that of the object.
     fn kind(&self) -> Option<(String, String, String)> {
         None
@@ -215,9 +220,12 @@ impl Call {
                 Some(review) => {
                     let before = edit.view(served.clone())?;
                     let managed = object["metadata"].get("managedFields").cloned();
-                    let desired = review.mutate(Some(object), Some(&before), |object| edit.admit(&old, object)).await?;
+                    let with_owners = edit.before(served.clone())?;
+                    let desired =
+                        review.mutate(Some(object), Some(&with_owners), |object| edit.admit(&old, object)).await?;
                     let mut desired = desired.unwrap_or_default();
                     warnings.extend(managed_fields::repair(managed, &mut desired));
+                    warnings.extend(self.deduplicate_admitted(&mut desired));
                     self.match_namespace(&mut desired)?;
                     let new = self.prepare(edit, &old, &served, desired).await?;
                     let after = edit.view(codec::to_served(&self.resource, &Arc::new(new.clone())))?;
@@ -225,7 +233,6 @@ impl Call {
                     warnings.extend(review.warnings());
                     new
                 }
-                    warnings.extend(self.deduplicate_admitted(&mut desired));
                 None => self.prepare(edit, &old, &served, object).await?,
             };
             let new = codec::save(&self.state.webhook_client, &self.resource, new).await?;

@@ -157,6 +157,14 @@ impl Scaler<'_> {
         Ok(scale)
     }
 
+    /// Returns the scale of an object, with the owners of the number of replicas.
+    fn owned(&self, object: &Value) -> Result<Value, Status> {
+        let mut scale = self.view(object)?;
+        let owners = owners_in_scale(object["metadata"].get("managedFields"), &field_of(self.paths));
+        meta::set(&mut scale, "managedFields", owners);
+        Ok(scale)
+    }
+
     /// Returns the selector as text, regardless of its form in the object.
     fn selector(&self, object: &Value) -> Result<Option<String>, Status> {
         let Some(path) = &self.paths.selector else { return Ok(None) };
@@ -184,13 +192,11 @@ struct ScaleEdit<'a, F> {
 
 impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_, F> {
     fn desired(&self, served: &Value) -> Result<DecodedBody, Status> {
-        let Scaler { call, paths, spec, .. } = self.scaler;
-        let mut scale = self.scaler.view(served)?;
+        let Scaler { call, spec, .. } = self.scaler;
+        let mut scale = self.scaler.owned(served)?;
         if call.resource.schema.custom && spec.first(served).is_none() {
             scale["spec"]["replicas"] = UNSET.into();
         }
-        let owners = owners_in_scale(served["metadata"].get("managedFields"), &field_of(paths));
-        meta::set(&mut scale, "managedFields", owners);
         let mut body = (self.desired)(&scale)?;
         if let Some(ty) = ObjectType::of(SCALE.0, SCALE.1, SCALE.2) {
             ty.complete(&mut body.object);
@@ -220,6 +226,10 @@ impl<F: Fn(&Value) -> Result<DecodedBody, Status> + Sync> Edit for ScaleEdit<'_,
 
     fn view(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
         self.scaler.view(&object).map(Arc::new)
+    }
+
+    fn before(&self, served: Arc<Value>) -> Result<Arc<Value>, Status> {
+        self.scaler.owned(&served).map(Arc::new)
     }
 
     fn kind(&self) -> Option<(String, String, String)> {

@@ -26,8 +26,8 @@ impl Manager<'_> {
             manager: self.name,
             subresource: Some(self.subresource),
             force: self.force,
-            // Kubernetes doesn't record the time of writes through `scale`.
-            now: None,
+            // As in Kubernetes, the object itself doesn't record the time.
+            now: Some(self.now),
             writable: Writable::All,
             blank: None,
             schema_changes: false,

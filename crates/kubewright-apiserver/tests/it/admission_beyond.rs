@@ -46,6 +46,12 @@ async fn webhooks_see_scales_as_scales() {
     assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
     assert_eq!((&request["resource"]["resource"], &request["subResource"]), (&json!("deployments"), &json!("scale")));
     assert_eq!((&request["oldObject"]["spec"]["replicas"], &request["object"]["kind"]), (&json!(1), &json!("Scale")));
+    // As in Kubernetes, only those who change a scale see its owners.
+    let owned = |object: &str| {
+        let owners = request[object]["metadata"]["managedFields"].as_array().unwrap();
+        owners.iter().map(|owner| (owner["subresource"] == "scale", owner["time"].is_string())).collect::<Vec<_>>()
+    };
+    assert_eq!((owned("oldObject"), owned("object")), (vec![(false, true)], vec![(true, true)]));
     refused(&scale(50).await, 400, "denied the request");
     assert_eq!(scale(100).await.json()["spec"]["replicas"], 10);
     let stored = send(&api, &format!("GET {path}/d"), &[], "").await.json();
@@ -84,12 +90,6 @@ async fn bindings_and_evictions_are_reviewed_as_creations() {
     assert_eq!(requests[0]["object"]["metadata"]["namespace"], "default");
 }
 
-#[derive(Debug)]
-pub(crate) struct Echo;
-
-impl Action for Echo {
-    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
-        async move { Ok(Response::new(Body::from(request.body))) }.boxed()
 #[tokio::test]
 async fn bindings_of_their_own_resource_are_reviewed_as_such() {
     let api = ApiServer::builder().build();
@@ -142,6 +142,12 @@ async fn owners_that_webhooks_repeat_are_removed() {
     }
 }
 
+#[derive(Debug)]
+pub(crate) struct Echo;
+
+impl Action for Echo {
+    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        async move { Ok(Response::new(Body::from(request.body))) }.boxed()
     }
 }
 
@@ -195,6 +201,15 @@ async fn connections_are_reviewed_before_their_object_is_looked_for() {
         refused(&send(&api, &format!("POST {PODS}/p/{subresource}"), &[], "").await, 404, "pods \"p\" not found");
         let requests = hook.requests();
         assert_eq!((&requests[0]["operation"], &requests[0]["object"]["kind"]), (&json!("CONNECT"), &json!(kind)));
+    }
+    // What can't be asked for isn't reviewed.
+    for (query, expect) in [
+        ("exec?dryRun=All", "dryRun is not supported"),
+        ("proxy?dryRun=All", "dryRun is not supported"),
+        ("portforward?ports=x", "cannot convert to []int32"),
+    ] {
+        refused(&send(&api, &format!("POST {PODS}/p/{query}"), &[], "").await, 400, expect);
+        assert_eq!(hook.requests(), Vec::<Value>::new());
     }
 }
 
@@ -254,15 +269,6 @@ async fn the_time_of_deletion_that_a_webhook_sets_is_kept() {
     let path = "/api/v1/namespaces/default/configmaps";
     let created = create(&api, path, json!({"metadata": {"name": "a"}})).await.json();
     assert_eq!(created["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
-    // What can't be asked for isn't reviewed.
-    for (query, expect) in [
-        ("exec?dryRun=All", "dryRun is not supported"),
-        ("proxy?dryRun=All", "dryRun is not supported"),
-        ("portforward?ports=x", "cannot convert to []int32"),
-    ] {
-        refused(&send(&api, &format!("POST {PODS}/p/{query}"), &[], "").await, 400, expect);
-        assert_eq!(hook.requests(), Vec::<Value>::new());
-    }
     let found = send(&api, &format!("GET {path}/a"), &[], "").await.json();
     assert_eq!(found["metadata"]["deletionTimestamp"], "2030-01-01T00:00:00Z");
     // As nothing holds it, the next change removes it.
