@@ -1,8 +1,8 @@
 //! Responses: negotiation of the media type, and encoding of objects and errors.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use kubewright_apimachinery::status::Status;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::PathAndQuery};
+use kubewright_apimachinery::{go_format, status::Status};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -239,6 +239,16 @@ pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Response {
 pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = bytes(code, body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Returns the text that Kubernetes answers when a request fails before it is handled.
+pub(crate) fn internal_error(uri: &Uri, why: &str) -> Response {
+    let path = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    let text = format!("Internal Server Error: {}: {why}\n", go_format::quoted(path));
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut response = plain(StatusCode::INTERNAL_SERVER_ERROR, text);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -27,7 +27,7 @@ pub(super) fn filter(
     parts: &Parts,
     route: &Route,
     exchange: &mut Exchange<'_>,
-) -> Result<Arc<UserInfo>, Status> {
+) -> Result<Arc<UserInfo>, Rejection> {
     let attributes = || attributes_of(parts, route);
     let authenticated = state.authenticator.authenticate(parts);
     let known = authenticated.as_ref().ok().map(|(user, _)| user.clone());
@@ -55,9 +55,25 @@ pub(super) fn filter(
         let decide = |one: &Attributes| state.authorization.decide(&user, one);
         let decision = kubelet.map_or_else(|| decide(&attributes), |path| path.decide(&attributes, decide));
         exchange.audit().decide(decision.allowed, &decision.reason);
+        if !decision.allowed && !decision.error.is_empty() {
+            return Err(Rejection::Undecided(decision.error));
+        }
         decision.require(&user, &attributes)?;
     }
     Ok(user)
+}
+
+/// Why a request doesn't reach its handler.
+pub(super) enum Rejection {
+    Status(Status),
+    /// An authorizer couldn't decide about it, and none allowed it.
+    Undecided(String),
+}
+
+impl From<Status> for Rejection {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
 }
 
 /// Returns the attributes of a request.

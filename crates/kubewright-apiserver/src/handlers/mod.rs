@@ -55,6 +55,7 @@ use self::{
     call::Call,
     decode::MAX_BODY,
     exchange::Exchange,
+    filters::Rejection,
     part::Part,
     route::{Route, Target},
 };
@@ -138,7 +139,11 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let user = filters::filter(&state, &parts, &route, exchange)?;
+    let user = match filters::filter(&state, &parts, &route, exchange) {
+        Ok(user) => user,
+        Err(Rejection::Status(status)) => return Err(status),
+        Err(Rejection::Undecided(why)) => return Ok(response::internal_error(&parts.uri, &why)),
+    };
     exchange.count(&parts, &route);
     if let Some(service) = remote {
         exchange.pass_through();

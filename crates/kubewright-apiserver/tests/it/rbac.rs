@@ -144,6 +144,10 @@ async fn another_program_decides_about_requests_and_tokens() {
         let user = UserInfo::new(user, ["system:authenticated"]);
         send_as(&api, &user, "GET /api/v1/secrets", &[], "").await.expect_code(code);
     }
+    let refused = UserInfo::new("refused", ["system:authenticated"]);
+    let undecided = send_as(&api, &refused, "GET /api/v1/secrets?limit=1&watch=0", &[], "").await;
+    assert_eq!(undecided.text, "Internal Server Error: \"/api/v1/secrets?limit=1&amp;watch=0\": no answer\n");
+    assert_eq!(undecided.header("content-type"), "text/plain; charset=utf-8");
     let review = async |path: &str, spec: Value| {
         let path = format!("/apis/{path}");
         create_as(&api, &UserInfo::admin(), &path, json!({"spec": spec})).await.expect_code(201).json()["status"]
