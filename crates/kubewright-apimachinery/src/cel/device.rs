@@ -14,6 +14,9 @@ const MAX_COST: u64 = 1_000_000;
 /// The greatest length of the name of a driver, and of the value of an attribute.
 const MAX_DRIVER: u64 = 63;
 const MAX_VALUE: u64 = 64;
+/// The greatest lengths of the domain and of the rest of the name of an attribute or a capacity.
+const MAX_DOMAIN: u64 = 63;
+const MAX_ID: u64 = 32;
 /// The greatest number of attributes and capacities.
 const MAX_ENTRIES: u64 = 32;
 
@@ -69,17 +72,18 @@ fn device() -> Type {
 /// The greatest sizes of a device.
 fn limits() -> SizeLimits {
     let leaf = |greatest: u64| SizeLimits { greatest, ..SizeLimits::default() };
-    let entries = |values: SizeLimits| SizeLimits {
+    let entries = |key: u64, values: SizeLimits| SizeLimits {
         greatest: MAX_ENTRIES,
         items: Some(Box::new(values)),
+        keys: Some(Box::new(leaf(key))),
         ..SizeLimits::default()
     };
-    let mut attributes = entries(leaf(MAX_VALUE));
+    let mut attributes = entries(MAX_ID, leaf(MAX_VALUE));
     attributes.entries = Some(Box::new(leaf(MAX_VALUE)));
     let fields = [
         ("driver", leaf(MAX_DRIVER)),
-        ("attributes", entries(attributes)),
-        ("capacity", entries(entries(leaf(0)))),
+        ("attributes", entries(MAX_DOMAIN, attributes)),
+        ("capacity", entries(MAX_DOMAIN, entries(MAX_ID, leaf(0)))),
         ("allowMultipleAllocations", leaf(0)),
     ];
     let fields: BTreeMap<_, _> = fields.into_iter().map(|(name, limits)| (name.to_owned(), limits)).collect();
@@ -135,5 +139,23 @@ mod tests {
         let all = |name: &str, inner: &str| format!("device.attributes.all({name}, {inner})");
         let nested = all("k", &all("l", &all("m", &all("n", "k == n"))));
         assert_eq!(check_device_selector(&nested), Err(SelectorRefusal::TooComplex));
+        // The sizes of keys count.
+        let thrice = |inner: &str| all("k", &all("l", &all("m", inner)));
+        for (text, expect) in [
+            (thrice("k == l"), Ok(())),
+            (thrice("k.contains('aaaaaaaaaa')"), Ok(())),
+            (thrice("k.contains(m)"), Err(SelectorRefusal::TooComplex)),
+            (
+                all("k", &all("l", "device.capacity.all(m, k.matches('aaaaaaaaaaaaaaaaaaaa'))")),
+                Err(SelectorRefusal::TooComplex),
+            ),
+            (
+                all("k", "device.attributes[k].all(l, device.attributes.all(m, l.contains(m)))"),
+                Err(SelectorRefusal::TooComplex),
+            ),
+            (all("k", "device.attributes[k].all(l, device.capacity[k].all(m, l.contains(m)))"), Ok(())),
+        ] {
+            assert_eq!(check_device_selector(&text), expect, "{text}");
+        }
     }
 }

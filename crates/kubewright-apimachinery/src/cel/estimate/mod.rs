@@ -36,6 +36,8 @@ pub(crate) struct SizeLimits {
     pub(crate) fields: BTreeMap<String, SizeLimits>,
     /// The items of a list, or the values of a map.
     pub(crate) items: Option<Box<SizeLimits>>,
+    /// The keys of a map. Without limits of their own, they count as empty.
+    pub(crate) keys: Option<Box<SizeLimits>>,
     /// The entries of a map that an expression selects as fields, if they are known.
     pub(crate) entries: Option<Box<SizeLimits>>,
 }
@@ -322,9 +324,9 @@ impl<'t, 'l> Estimator<'t, 'l> {
             _ => [Type::Unknown, Type::Unknown],
         };
         let key_place = match range.place {
-            // The keys of a map have no limit of their own, and count as empty.
             Place::At(limits) if !is_list(range) => {
-                limits.items.as_ref().map_or(Place::Undescribed, |_| Place::At(&NOTHING))
+                let keys = limits.keys.as_deref().unwrap_or(&NOTHING);
+                limits.items.as_ref().map_or(Place::Undescribed, |_| Place::At(keys))
             }
             Place::At(_) => Place::Undescribed,
             place => self.inside(place),
@@ -342,7 +344,8 @@ impl<'t, 'l> Estimator<'t, 'l> {
 fn is_list(range: &Part<'_>) -> bool {
     range.entries.map_or(matches!(range.of, Type::List(_)), |entries| entries.is_list)
 }
-static NOTHING: SizeLimits = SizeLimits { greatest: 0, fields: BTreeMap::new(), items: None, entries: None };
+static NOTHING: SizeLimits =
+    SizeLimits { greatest: 0, fields: BTreeMap::new(), items: None, keys: None, entries: None };
 
 fn count(number: usize) -> Span {
     Span::exactly(number as u64)

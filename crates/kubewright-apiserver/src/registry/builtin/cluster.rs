@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use kubewright_apimachinery::{cidr::Cidr, decode, name, status::Cause};
+use kubewright_apimachinery::{cidr::Cidr, decode, go_format, name, status::Cause};
 use serde_json::{Value, json};
 
 use super::{
@@ -232,6 +232,7 @@ fn validate_node(node: &Value, errors: &mut Errors) {
     validate_avoided_pods(node, errors);
     validate_taints(node, errors);
     validate_node_resources(node, errors);
+    validate_features(node, errors);
     let spec = &node["spec"];
     let path = Path::new("spec.podCIDRs");
     let mut families = Vec::new();
@@ -259,6 +260,7 @@ fn validate_node(node: &Value, errors: &mut Errors) {
 fn validate_node_update(old: &Value, new: &Value, errors: &mut Errors) {
     validate_avoided_pods(new, errors);
     validate_node_resources(new, errors);
+    validate_features(new, errors);
     let mut addresses = Vec::new();
     let path = Path::new("status.addresses");
     for (index, address) in items(&new["status"], "addresses").iter().enumerate() {
@@ -284,6 +286,43 @@ fn validate_node_update(old: &Value, new: &Value, errors: &mut Errors) {
     if string(before, "externalID") != string(after, "externalID") {
         errors.forbidden(&Path::new("spec.externalID"), "may not be updated");
     }
+}
+
+/// Checks the features that a node declares, which are sorted.
+fn validate_features(node: &Value, errors: &mut Errors) {
+    const MAX_NAME: usize = 253;
+    let path = Path::new("status.declaredFeatures");
+    let mut before: Option<&str> = None;
+    for (index, feature) in strings(&node["status"], "declaredFeatures").enumerate() {
+        let path = path.index(index);
+        match before {
+            Some(before) if before == feature => errors.duplicate(&path, feature),
+            Some(before) if before > feature => errors.invalid(&path, feature, "list must be sorted alphabetically"),
+            _ => {}
+        }
+        before = Some(feature);
+        let wrong = go_format::quoted(feature);
+        if feature.len() > MAX_NAME {
+            let why = format!("invalid feature name {wrong}: must be no more than {MAX_NAME} characters");
+            errors.invalid(&path, feature, &why);
+        } else if !is_feature(feature) {
+            let why = format!(
+                "invalid feature name {wrong}: must start with an UpperCamelCase segment, with subsequent segments \
+                 separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters \
+                 and slashes"
+            );
+            errors.invalid(&path, feature, &why);
+        }
+    }
+}
+
+/// Returns whether a text is the name of a feature: letters and digits between slashes, which begin with a letter, in
+/// upper case at the beginning.
+fn is_feature(name: &str) -> bool {
+    let is_segment = |segment: &str| {
+        segment.starts_with(|c: char| c.is_ascii_alphabetic()) && segment.chars().all(|c| c.is_ascii_alphanumeric())
+    };
+    name.starts_with(|c: char| c.is_ascii_uppercase()) && name.split('/').all(is_segment)
 }
 
 /// Checks the annotation about controllers whose pods the node had better not run, an `AvoidPods` in JSON.
@@ -450,6 +489,27 @@ mod tests {
         let mut update = json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}, "status": {"phase": "Active"}});
         NamespaceStrategy.prepare_update(&namespace, &mut update);
         assert_eq!(update["spec"], namespace["spec"]);
+    }
+
+    #[test]
+    fn declared_features_are_sorted_names() {
+        let check = |features: Value, expect: &[&str]| {
+            let node = json!({"status": {"declaredFeatures": features}});
+            let causes = Errors::collect(|errors| validate_features(&node, errors));
+            let found: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            assert_eq!(found.len(), expect.len(), "{found:?}");
+            for (found, expect) in found.iter().zip(expect) {
+                assert!(found.starts_with(&format!("status.declaredFeatures{expect}")), "{found}");
+            }
+        };
+        check(json!(["A", "B/c1", "Ba"]), &[]);
+        check(json!(["A", "A"]), &["[1]: Duplicate value: \"A\""]);
+        check(json!(["B", "A"]), &["[1]: Invalid value: \"A\": list must be sorted alphabetically"]);
+        for name in ["", "a", "A b", "A/", "A/1", "A.b"] {
+            let expect = format!("[0]: Invalid value: {name:?}: invalid feature name {name:?}: must start with an");
+            check(json!([name]), &[&expect]);
+        }
+        check(json!(["A".repeat(254)]), &["[0]: Invalid value: \"AAA"]);
     }
 
     #[test]

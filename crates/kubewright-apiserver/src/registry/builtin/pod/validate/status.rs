@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::container_status::{validate_container_details, validate_container_statuses};
 use crate::registry::builtin::validation::{
-    Errors, IMMUTABLE, Path, Shown, int, items, optional_string, string, validate_ip, validate_label_name,
+    Errors, IMMUTABLE, Path, Shown, field, int, items, optional_string, string, validate_ip, validate_label_name,
     validate_text,
 };
 
@@ -29,6 +29,9 @@ pub(in crate::registry::builtin::pod) fn validate_status(old: &Value, new: &Valu
     }
     validate_container_statuses(old, new, errors);
     validate_claims(&new["spec"], after, &STATUS.child("resourceClaimStatuses"), errors);
+    if let Some(claim) = field(after, "extendedResourceClaimStatus") {
+        validate_extended_claim(&new["spec"], claim, &STATUS.child("extendedResourceClaimStatus"), errors);
+    }
     validate_addresses(before, after, "podIPs", errors);
     validate_host_addresses(before, after, errors);
     validate_container_details(new, errors);
@@ -76,6 +79,47 @@ fn validate_claims(spec: &Value, status: &Value, path: &Path<'_>, errors: &mut E
         if let Some(claim) = optional_string(claim, "resourceClaimName") {
             validate_text(claim, name::dns1123_subdomain, &path.child("resourceClaimName"), errors);
         }
+    }
+}
+
+/// Checks the claim that stands for the extended resources of a pod: each request belongs to a resource of a container.
+fn validate_extended_claim(spec: &Value, claim: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mappings = path.child("requestMappings");
+    if items(claim, "requestMappings").is_empty() {
+        errors.required(&mappings, "at least one request mapping is required");
+    }
+    // Of two containers of a name, the last one counts.
+    let containers = || items(spec, "initContainers").iter().chain(items(spec, "containers")).rev();
+    let mut seen = BTreeSet::new();
+    for (index, mapping) in items(claim, "requestMappings").iter().enumerate() {
+        let at = mappings.index(index);
+        let fields = ["containerName", "resourceName", "requestName"];
+        let [container, resource, request] = fields.map(|name| string(mapping, name));
+        match containers().find(|one| string(one, "name") == container) {
+            None => {
+                let why = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+                errors.invalid(&at.child("containerName"), container, why);
+            }
+            Some(container) if container["resources"]["requests"].get(resource).is_none() => {
+                let why = "must match the extended resource name of an entry in spec.initContainers.resources.requests \
+                           or spec.containers.resources.requests";
+                errors.invalid(&at.child("resourceName"), resource, why);
+            }
+            Some(_) => {}
+        }
+        // As in Kubernetes, the field of this error isn't that of the mapping.
+        validate_text(request, name::dns1123_label, &path.child("requestName"), errors);
+        if !seen.insert([container, resource, request]) {
+            for name in fields {
+                errors.duplicate(&at.child(name), string(mapping, name));
+            }
+        }
+    }
+    let claim = string(claim, "resourceClaimName");
+    if claim.is_empty() {
+        errors.required(&path.child("resourceClaimName"), "");
+    } else {
+        validate_text(claim, name::dns1123_subdomain, &path.child("resourceClaimName"), errors);
     }
 }
 
@@ -164,6 +208,40 @@ mod tests {
                 "status.resourceClaimStatuses[0].name: Invalid value: \"x\": must match the name of an entry in \
                  `spec.resourceClaims`",
                 "status.resourceClaimStatuses[2].name: Duplicate value: \"a\"",
+            ],
+        );
+    }
+
+    #[test]
+    fn extended_resources_are_those_of_containers() {
+        let requests = json!({"requests": {"a.b/c": "1"}});
+        let old = json!({"spec": {"containers": [{"name": "c", "resources": requests}]}});
+        let mapping = |container: &str, resource: &str, request: &str| json!({"containerName": container, "resourceName": resource, "requestName": request});
+        let status = |name: &str, mappings: Value| json!({"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": mappings}});
+        let at = |what: &str| format!("status.extendedResourceClaimStatus.{what}");
+        let good = mapping("c", "a.b/c", "r");
+        check(old.clone(), status("p-x", json!([good, mapping("c", "a.b/c", "s")])), &[]);
+        check(
+            old.clone(),
+            status("", json!([])),
+            &[
+                &at("requestMappings: Required value: at least one request mapping is required"),
+                &at("resourceClaimName: Required value"),
+            ],
+        );
+        check(
+            old,
+            status("p", json!([good, good, mapping("d", "a.b/c", "r"), mapping("c", "cpu", "r")])),
+            &[
+                &at("requestMappings[1].containerName: Duplicate value: \"c\""),
+                &at("requestMappings[1].resourceName: Duplicate value: \"a.b/c\""),
+                &at("requestMappings[1].requestName: Duplicate value: \"r\""),
+                &at("requestMappings[2].containerName: Invalid value: \"d\": must match the name of an entry in \
+                     spec.initContainers.name or spec.containers.name"),
+                &at(
+                    "requestMappings[3].resourceName: Invalid value: \"cpu\": must match the extended resource name of an \
+                     entry in spec.initContainers.resources.requests or spec.containers.resources.requests",
+                ),
             ],
         );
     }
