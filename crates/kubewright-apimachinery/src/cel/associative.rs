@@ -11,6 +11,8 @@ use kube_cel::cel::{
     objects::{Key, Map, Opaque},
 };
 
+use super::domains;
+
 /// A list that is a set or a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Associative {
@@ -113,11 +115,12 @@ pub(crate) fn items(value: &Value) -> Option<&Arc<Vec<Value>>> {
     }
 }
 
-/// Returns a value as the library knows it: as a plain list if it is a set or map.
+/// Returns a value as the library knows it: as a plain list if it is a set or map, and as a plain map.
 pub(super) fn plain(value: Value) -> Value {
-    match Associative::of(&value) {
-        Some(list) => Value::List(list.items.clone()),
-        None => value,
+    match (Associative::of(&value), domains::entries(&value)) {
+        (Some(list), _) => Value::List(list.items.clone()),
+        (None, Some(map)) => Value::Map(map.clone()),
+        (None, None) => value,
     }
 }
 

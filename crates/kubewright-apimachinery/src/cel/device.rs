@@ -1,12 +1,26 @@
 //! Expressions that select devices: claims and device classes
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use kube_cel::cel::{
+    self,
+    objects::{Key, Map},
+};
+use serde_json::Value;
 
 use super::{
     check::{Environment, Fields, Type},
+    cost::Meter,
+    domains::Domains,
     estimate::SizeLimits,
-    program,
+    kind, library, program,
+    program::Program,
+    quantity,
+    value::{from_json, key},
 };
 
 /// The greatest cost of an expression.
@@ -53,6 +67,72 @@ pub fn check_device_selector(expression: &str) -> Result<(), SelectorRefusal> {
     if checked.cost > MAX_COST { Err(SelectorRefusal::TooComplex) } else { Ok(()) }
 }
 
+/// An expression that selects devices, compiled once.
+#[derive(Debug)]
+pub struct DeviceSelector(Program);
+
+impl DeviceSelector {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// The syntax error.
+    pub fn new(expression: &str) -> Result<Self, String> {
+        Program::parse(expression).map(Self).map_err(|why| format!("compilation failed: {why}"))
+    }
+
+    /// Returns whether the expression selects a device of a driver, an item of `spec.devices` of a ResourceSlice.
+    ///
+    /// # Errors
+    /// The reason why that can't be decided, in Kubernetes' wording.
+    pub fn selects(&self, driver: &str, device: &Value) -> Result<bool, String> {
+        let attributes = by_domain(driver, &device["attributes"], |name, value| {
+            attribute(value).map_err(|why| format!("attribute {name}: {why}"))
+        })?;
+        let capacity = by_domain(driver, &device["capacity"], |_, value| {
+            let amount = value["value"].as_str().and_then(quantity::parse);
+            amount.ok_or_else(|| "unsupported capacity value".to_owned())
+        })?;
+        let shared = device["allowMultipleAllocations"] == true;
+        let fields: [(&str, cel::Value); 4] = [
+            ("driver", driver.into()),
+            ("allowMultipleAllocations", shared.into()),
+            ("attributes", attributes),
+            ("capacity", capacity),
+        ];
+        let fields = fields.into_iter().map(|(name, value)| (key(name), value)).collect();
+        let device = cel::Value::Map(Map { map: Arc::new(fields) });
+        match self.0.run(&[("device", device)], None, &mut Meter::per_call()) {
+            Ok(cel::Value::Bool(selects)) => Ok(selects),
+            Ok(other) => Err(format!("CEL result of type {} could not be converted to bool", kind::name(&other))),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+}
+
+/// Converts a map whose names may have a domain; that of the others is the driver.
+fn by_domain(
+    driver: &str,
+    values: &Value,
+    convert: impl Fn(&str, &Value) -> Result<cel::Value, String>,
+) -> Result<cel::Value, String> {
+    let mut domains: HashMap<Key, HashMap<Key, cel::Value>> = HashMap::new();
+    for (name, value) in values.as_object().into_iter().flatten() {
+        let (domain, id) = name.split_once('/').unwrap_or((driver, name));
+        domains.entry(key(domain)).or_default().insert(key(id), convert(name, value)?);
+    }
+    Ok(Domains::value(domains))
+}
+
+/// Converts an attribute, which has one of several types.
+fn attribute(value: &Value) -> Result<cel::Value, String> {
+    let typed = ["int", "bool", "string"].iter().find_map(|of| value.get(of));
+    if let Some(typed) = typed {
+        return Ok(from_json(typed));
+    }
+    let version = value["version"].as_str().ok_or("unsupported attribute value")?;
+    library::convert("semver", version).ok_or_else(|| format!("parse semantic version: {version}"))
+}
+
 fn object(fields: [(&str, Type); 4]) -> Type {
     let fields = fields.into_iter().map(|(name, of)| (name.to_owned(), of)).collect();
     Type::Object(Arc::new(Fields { name: "kubernetes.DRADevice", fields }))
@@ -92,7 +172,45 @@ fn limits() -> SizeLimits {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn devices_are_selected() {
+        let device = json!({
+            "name": "gpu-0",
+            "attributes": {
+                "model": {"string": "a100"}, "cores": {"int": 8}, "b.io/fast": {"bool": true},
+                "version": {"version": "2.1.0"},
+            },
+            "capacity": {"memory": {"value": "40Gi"}},
+        });
+        let check = |text: &str, expect: Result<bool, &str>| {
+            assert_eq!(check_device_selector(text), Ok(()), "{text}");
+            let selector = DeviceSelector::new(text).expect("an expression");
+            assert_eq!(selector.selects("a.io", &device), expect.map_err(str::to_owned), "{text}");
+        };
+        check("device.driver == 'a.io'", Ok(true));
+        check("device.attributes['a.io'].model == 'a100' && device.attributes['a.io'].cores >= 8", Ok(true));
+        check("device.attributes['b.io'].fast", Ok(true));
+        check("device.attributes['a.io'].version.isGreaterThan(semver('2.0.9'))", Ok(true));
+        check("device.capacity['a.io'].memory.isLessThan(quantity('40Gi'))", Ok(false));
+        check("device.capacity['a.io'].memory == quantity('40Gi')", Ok(true));
+        check("device.allowMultipleAllocations", Ok(false));
+        check("cel.bind(a, device.attributes['a.io'], a.cores == 8 && a.model.startsWith('a'))", Ok(true));
+        // The map of another domain is empty.
+        check("device.attributes['c.io'].model == 'a100'", Err("no such key: model"));
+        check("has(device.attributes['c.io'].model)", Ok(false));
+        check("device.attributes['c.io'].?model.orValue('') == ''", Ok(true));
+        check("'c.io' in device.attributes || 'model' in device.attributes['c.io']", Ok(false));
+        check("'b.io' in device.attributes && device.attributes.exists(d, 'fast' in device.attributes[d])", Ok(true));
+        check("device.attributes.size() == 2", Ok(true));
+        check("device.attributes['a.io'].model", Err("CEL result of type string could not be converted to bool"));
+        let list = json!({"attributes": {"all": {"strings": ["a"]}}});
+        let selected = DeviceSelector::new("true").expect("an expression").selects("a.io", &list);
+        assert_eq!(selected, Err("attribute all: unsupported attribute value".to_owned()));
+    }
 
     /// The answers are those of Kubernetes 1.36.3.
     #[test]

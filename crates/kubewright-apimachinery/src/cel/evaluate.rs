@@ -22,6 +22,7 @@ use super::{
     authorizer::authorizer_value,
     conversion,
     cost::Meter,
+    domains::{Domains, entries},
     expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
     failure::{Evaluated, Failure, undeclared},
     kind,
@@ -255,7 +256,7 @@ impl<'e> Evaluation<'e> {
                 }
                 Ok(false)
             }
-            Value::Map(map) => {
+            container if let Some(map) = entries(container) => {
                 self.meter.charge(1)?;
                 Ok(lookup(map, wanted).is_some())
             }
@@ -344,13 +345,10 @@ impl<'e> Evaluation<'e> {
 
     fn run_loop(&mut self, parts: &'e Loop) -> Evaluated {
         let range = self.evaluate(&parts.range)?;
-        let map = match &range {
-            Value::Map(map) => Some(map),
-            _ => None,
-        };
+        let map = entries(&range);
         let items = match &range {
             range if let Some(items) = items(range) => items.clone(),
-            Value::Map(map) => {
+            range if let Some(map) = entries(range) => {
                 // Iterates in order, so that the same object always has the same result.
                 self.meter.charge(map.map.len() as u64)?;
                 let mut keys: Vec<&Key> = map.map.keys().collect();
@@ -407,6 +405,9 @@ fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
     match (map, key) {
         (Value::Map(map), _) => Ok(map.get(key).cloned()),
         (_, Key::String(name)) => {
+            if let Some(domains) = Domains::of(map) {
+                return Ok(Some(domains.get(&Value::String(name.clone()))));
+            }
             let authorizer = authorizer_value(map).map(|authorizer| authorizer.field(name));
             let field = || message(map).map(|message| message.fields.get(name.as_str()).cloned());
             Ok(authorizer.or_else(field).flatten())
@@ -473,6 +474,9 @@ fn element(container: &Value, key: &Value) -> Evaluated {
         };
         let item = index.and_then(|index| items.get(index)).cloned();
         return item.ok_or_else(|| Failure::error(format!("index out of bounds: {place}")));
+    }
+    if let Some(domains) = Domains::of(container) {
+        return Ok(domains.get(key));
     }
     let found = match container {
         Value::Map(map) => lookup(map, key),

@@ -16,6 +16,7 @@ mod conversion;
 mod cost;
 mod declarations;
 mod device;
+mod domains;
 mod estimate;
 mod evaluate;
 mod expression;
@@ -60,7 +61,7 @@ pub use self::{
     authorizer::{AccessCheck, AccessDecision, Authorize},
     check::Expected,
     declarations::{PolicyDeclarations, Refusal},
-    device::{SelectorRefusal, check_device_selector},
+    device::{DeviceSelector, SelectorRefusal, check_device_selector},
     match_conditions::MatchConditions,
     policy::{Composition, OutOfBudget, PolicyEnvironment, PolicyExpression, PolicyInput, PolicyOutput, PolicySession},
 };

@@ -183,6 +183,11 @@ fn quantity(value: &Value) -> Option<&Quantity> {
     }
 }
 
+/// Returns a quantity as a value; `None` if it is malformed.
+pub(super) fn parse(text: &str) -> Option<Value> {
+    Quantity::parse(text).ok().map(|quantity| Value::Opaque(Arc::new(quantity)))
+}
+
 /// Returns whether a value is a sum or a difference of quantities, to which no value is equal in Kubernetes.
 pub(super) fn is_computed(value: &Value) -> bool {
     quantity(value).is_some_and(|quantity| quantity.computed)
