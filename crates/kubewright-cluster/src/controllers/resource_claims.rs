@@ -20,13 +20,14 @@ use super::{
     value::{controller_of, is_deleting, list, text},
 };
 
-const CLAIM: Kind = Kind { group: "resource.k8s.io", kind: "ResourceClaim", plural: "resourceclaims" };
+/// Claims of devices.
+pub(super) const CLAIM: Kind = Kind { group: "resource.k8s.io", kind: "ResourceClaim", plural: "resourceclaims" };
 const TEMPLATE: Kind =
     Kind { group: "resource.k8s.io", kind: "ResourceClaimTemplate", plural: "resourceclaimtemplates" };
 /// The annotation of a claim with the name that its pod has for it.
 const NAME: &str = "resource.kubernetes.io/pod-claim-name";
 /// The finalizer of a claim with allocated devices.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The field manager of the names of claims in the status of pods.
 const MANAGER: &str = "ResourceClaimController";
 

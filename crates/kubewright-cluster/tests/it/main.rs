@@ -11,6 +11,7 @@ mod cron_job;
 mod daemon_set;
 mod data_dir;
 mod deployment;
+mod device_claims;
 mod disruption;
 mod drop;
 mod endpoints;

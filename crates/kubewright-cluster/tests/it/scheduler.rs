@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::{create, phase, pod, until};
 
-const PREEMPTION: &str = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+const PREEMPTION: &str =
+    "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
 
 async fn node(cluster: &Cluster, patch: Value) {
     let nodes: Api<Node> = Api::all(cluster.client());
@@ -63,7 +64,7 @@ async fn pods_are_bound_to_another_node_once_it_is_ready() {
     create(&cluster, &pod("web", "true", json!({"nodeSelector": {"type": "other"}}))).await;
     let waiting = until(&cluster, "web", |pod| unscheduled(pod).is_some()).await;
     let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint \
-               {node.kubernetes.io/not-ready: }. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+               {node.kubernetes.io/not-ready: }. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(unscheduled(&waiting).as_deref(), Some(why));
     let ready = Patch::Merge(other("True"));
     nodes.patch_status("other", &PatchParams::default(), &ready).await.expect("a status");
@@ -104,7 +105,7 @@ async fn pods_wait_for_what_they_request() {
     };
     create(&cluster, &large("first", "1500m", "3Gi")).await;
     until(&cluster, "first", |pod| phase(pod) == "Running").await;
-    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let no_victims = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     create(&cluster, &large("second", "1", "2Gi")).await;
     let why = format!("0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. {no_victims}");
     let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
@@ -134,8 +135,9 @@ async fn pods_wait_for_their_host_ports() {
     create(&cluster, &with_port("second", json!({"hostIP": "127.0.0.1"}))).await;
     let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
     let conflict = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.";
-    let why =
-        format!("{conflict} preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.");
+    let why = format!(
+        "{conflict} no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    );
     assert_eq!((unscheduled(&waiting), phase(&waiting)), (Some(why), "Pending"));
     create(&cluster, &with_port("other", json!({"protocol": "UDP"}))).await;
     until(&cluster, "other", |pod| phase(pod) == "Running").await;
@@ -196,7 +198,7 @@ async fn pods_wait_for_others_to_go_or_to_come() {
     create(&cluster, &labeled(pod("second", "true", alone()), json!({"app": "web"}))).await;
     create(&cluster, &labeled(pod("plain", "true", json!({})), json!({"app": "web"}))).await;
     create(&cluster, &pod("beside", "true", affinity("podAffinity", json!({"app": "db"})))).await;
-    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let no_victims = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     for (name, reason, preemption) in [
         ("second", "node(s) didn't match pod anti-affinity rules", no_victims),
         ("plain", "node(s) didn't satisfy existing pods anti-affinity rules", no_victims),
@@ -233,7 +235,7 @@ async fn pods_wait_for_the_domains_of_their_spread() {
     until(&cluster, "first", |pod| phase(pod) == "Running").await;
     create(&cluster, &web("second", spread("kubernetes.io/hostname", json!(2)))).await;
     create(&cluster, &web("placed", spread("example.com/rack", Value::Null))).await;
-    let no_victims = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let no_victims = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     let skew = "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints";
     let waiting = until(&cluster, "second", |pod| unscheduled(pod).is_some()).await;
     assert_eq!(unscheduled(&waiting), Some(format!("{skew}. {no_victims}")));

@@ -8,15 +8,19 @@ use serde_json::{Value, json};
 
 use super::{
     candidate::{PREEMPTED, PodKey},
+    devices::{self, Binding},
     volumes::Reservation,
 };
 use crate::{
-    controllers::value::{condition, is_deleting, list, stamp, text},
+    controllers::{
+        resource_claims::FINALIZER,
+        value::{condition, is_deleting, list, stamp, text},
+    },
     events::ObjectEvent,
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// How often a victim is read again that changes while its condition is set.
+/// How often an object is written that others change meanwhile: a victim whose condition is set, and a claim.
 const ATTEMPTS: usize = 5;
 /// How many victims are evicted at the same time, as in kube-scheduler.
 const EVICTIONS: usize = 16;
@@ -30,12 +34,14 @@ const TARGET: &str = "DisruptionTarget";
 pub(super) enum PodAction {
     /// Bind a pod to the node of this name.
     Bind(String),
-    /// Write what binds the volumes of a pod.
-    BindVolumes(Vec<Reservation>),
+    /// Write what binds the volumes of a pod, and the allocations and reservations of its claims of devices.
+    Prepare { volumes: Vec<Reservation>, claims: Vec<Binding> },
     /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
-    /// The same for a pod whose volumes couldn't be bound.
+    /// The same for a pod about which nothing can be decided, or whose volumes and claims couldn't be bound.
     Fail(String, Arc<Value>),
+    /// The same, after the devices of a claim are given back.
+    Deallocate { why: String, pod: Arc<Value>, claim: Arc<Value> },
     /// Nominate a node for a pod, and evict pods from it.
     Preempt {
         why: String,
@@ -63,11 +69,23 @@ pub(super) async fn perform(
             let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
             Ok(vec![event(pod, false, "Scheduled", message)])
         }
-        PodAction::BindVolumes(reservations) => {
-            for reservation in reservations {
+        PodAction::Prepare { volumes, claims } => {
+            for reservation in volumes {
                 client.replace(&reservation.path(), "", &reservation.after).await?;
             }
+            for claim in claims {
+                bind_claim(client, claim, now).await?;
+            }
             Ok(Vec::new())
+        }
+        PodAction::Deallocate { why, pod: object, claim } => {
+            let mut free = (**claim).clone();
+            if let Some(status) = free["status"].as_object_mut() {
+                status.retain(|field, _| !["allocation", "devices", "reservedFor"].contains(&&**field));
+            }
+            client.replace(&devices::path(&free), "/status", &free).await?;
+            report(client, pod, object, (UNSCHEDULABLE, why), Value::Null, now).await?;
+            Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
         }
         PodAction::Report(why, object) | PodAction::Fail(why, object) => {
             let reason = if matches!(action, PodAction::Fail(..)) { "SchedulerError" } else { UNSCHEDULABLE };
@@ -99,6 +117,51 @@ pub(super) async fn perform(
             Ok(events)
         }
     }
+}
+
+/// Writes the allocation of a claim of devices, if it has none yet, and the reservation for a pod.
+async fn bind_claim(client: &ObjectClient, binding: &Binding, now: Timestamp) -> Result<(), kube::Error> {
+    let address = binding.path();
+    let mut claim = (*binding.claim).clone();
+    for attempt in 1.. {
+        let error = match write_claim(client, &address, binding, claim, now).await {
+            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => error,
+            result => return result,
+        };
+        // Others may change it, too, but mustn't allocate its devices.
+        let current = client.get(&address).await?.filter(|current| !is_deleting(current));
+        let is_taken = |current: &Value| binding.allocation.is_some() && current["status"]["allocation"].is_object();
+        claim = match current {
+            Some(current) if !is_taken(&current) => current,
+            _ => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+async fn write_claim(
+    client: &ObjectClient,
+    address: &ObjectPath,
+    binding: &Binding,
+    mut claim: Value,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    if let Some(allocation) = &binding.allocation {
+        if !list(&claim, "/metadata/finalizers").contains(&FINALIZER.into()) {
+            let mut finalizers = list(&claim, "/metadata/finalizers").to_vec();
+            finalizers.push(FINALIZER.into());
+            claim["metadata"]["finalizers"] = finalizers.into();
+            claim = client.replace(address, "", &claim).await?;
+        }
+        claim["status"]["allocation"] = allocation.clone();
+    }
+    if claim["status"]["allocation"]["allocationTimestamp"].is_null() {
+        claim["status"]["allocation"]["allocationTimestamp"] = stamp(now);
+    }
+    let mut users = list(&claim, "/status/reservedFor").to_vec();
+    users.push(binding.user.clone());
+    claim["status"]["reservedFor"] = users.into();
+    client.replace(address, "/status", &claim).await.map(drop)
 }
 
 /// Sets the condition and the nomination of a pod that can't be bound.

@@ -16,7 +16,7 @@ use super::{
     spread,
     state::{ClusterState, Relations},
     terms::Terms,
-    volumes::{self, Reservation, Scope},
+    volumes::{Progress, Scope},
 };
 use crate::controllers::{
     pod::{claims_of, has_ended},
@@ -39,18 +39,18 @@ struct Waiting {
     nominated: Option<String>,
     /// Whether others are being evicted in its favour.
     is_preempting: bool,
-    /// The node that its volumes are being bound for.
-    volumes_for: Option<String>,
+    /// The node that its volumes and claims are being bound for.
+    prepared_for: Option<String>,
     /// Whether they should be bound by now.
     is_late: bool,
-    /// Whether it isn't decided about for a while, because they couldn't be bound.
+    /// Whether it isn't decided about for a while, because they couldn't be bound, or nothing could be decided.
     is_paused: bool,
-    report: Progress,
+    report: ReportProgress,
 }
 
 /// The progress of a report about a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum ReportProgress {
     #[default]
     None,
     Sending,
@@ -92,6 +92,10 @@ impl Scheduler {
                 Vec::new()
             }
             storage => {
+                if let Some(scope) = self.state.devices.take(change) {
+                    let concerns = |waiting: &Waiting| self.state.devices.matters(&scope, &waiting.object);
+                    return self.in_order(self.waiting.iter().filter(|one| concerns(one.1)).map(|(pod, _)| pod));
+                }
                 let Some(scope) = self.state.volumes.take(change) else {
                     self.state.groups.take(storage, &change.stored, gone);
                     return Vec::new();
@@ -129,7 +133,7 @@ impl Scheduler {
     fn wait(&mut self, pod: &PodKey, object: &Arc<Value>, stored: &StoredObject) {
         let before = self.waiting.get(pod);
         let is_preempting = before.is_some_and(|before| before.is_preempting);
-        let report = before.map_or_else(Progress::default, |before| before.report);
+        let report = before.map_or_else(ReportProgress::default, |before| before.report);
         let arrival = before.map_or(self.arrivals, |before| before.arrival);
         self.arrivals += u64::from(before.is_none());
         let is_relational = spread::hard(object).next().is_some() || Terms::of(object).are_required();
@@ -147,7 +151,7 @@ impl Scheduler {
             arrival,
             nominated,
             is_preempting,
-            volumes_for: before.and_then(|before| before.volumes_for.clone()),
+            prepared_for: before.and_then(|before| before.prepared_for.clone()),
             is_late: before.is_some_and(|before| before.is_late),
             is_paused: before.is_some_and(|before| before.is_paused),
             report,
@@ -230,14 +234,15 @@ impl Scheduler {
     pub(super) fn end(&mut self, pod: &PodKey, action: &PodAction, done: bool) -> Vec<PodKey> {
         match action {
             PodAction::Bind(_) if !done => self.withdraw(pod),
-            PodAction::BindVolumes(reservations) if !done => {
-                self.state.volumes.withdraw(reservations);
+            PodAction::Prepare { volumes, .. } if !done => {
+                self.state.volumes.withdraw(volumes);
+                self.state.devices.withdraw(pod);
                 if let Some(waiting) = self.waiting.get_mut(pod) {
-                    waiting.volumes_for = None;
+                    waiting.prepared_for = None;
                 }
                 self.withdraw(pod)
             }
-            PodAction::BindVolumes(_) => vec![pod.clone()],
+            PodAction::Prepare { .. } => vec![pod.clone()],
             // What was set aside for it is free.
             PodAction::Fail(..) => self.all().into_iter().filter(|other| other != pod).collect(),
             PodAction::Preempt { node, .. } => {
@@ -247,10 +252,10 @@ impl Scheduler {
                 // Victims may be gone already.
                 vec![pod.clone()]
             }
-            PodAction::Report(..) => {
+            PodAction::Report(..) | PodAction::Deallocate { .. } => {
                 let Some(waiting) = self.waiting.get_mut(pod) else { return Vec::new() };
                 let report = std::mem::take(&mut waiting.report);
-                (report == Progress::Outdated).then(|| pod.clone()).into_iter().collect()
+                (report == ReportProgress::Outdated).then(|| pod.clone()).into_iter().collect()
             }
             PodAction::Bind(_) => Vec::new(),
         }
@@ -269,7 +274,7 @@ impl Scheduler {
     pub(super) fn wake(&mut self, pod: &PodKey) {
         if let Some(waiting) = self.waiting.get_mut(pod) {
             waiting.is_paused = false;
-            waiting.is_late = waiting.volumes_for.is_some();
+            waiting.is_late = waiting.prepared_for.is_some();
         }
     }
 
@@ -277,28 +282,31 @@ impl Scheduler {
     /// it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get_mut(pod)?;
-        if waiting.report != Progress::None {
+        if waiting.report != ReportProgress::None {
             // Another report would conflict with this one.
-            waiting.report = Progress::Outdated;
+            waiting.report = ReportProgress::Outdated;
             return None;
         }
         let action = self.action(pod);
-        if let Some(PodAction::Report(..)) = &action {
-            self.waiting.get_mut(pod)?.report = Progress::Sending;
+        if let Some(PodAction::Report(..) | PodAction::Deallocate { .. }) = &action {
+            self.waiting.get_mut(pod)?.report = ReportProgress::Sending;
         }
         action
     }
 
     fn action(&mut self, pod: &PodKey) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
-        if let Some(node) = waiting.volumes_for.clone() {
-            return self.bind_with_volumes(pod, node);
+        if let Some(node) = waiting.prepared_for.clone() {
+            return self.bind_when_prepared(pod, node);
         }
         if waiting.is_preempting || waiting.is_paused || self.state.has(pod) {
             // It is being bound, or its victims are being deleted; the end of either action leads to another decision.
             return None;
         }
         let object = waiting.object.clone();
+        if self.state.devices.is_gated(&object) {
+            return None;
+        }
         if self.state.nodes.is_empty() {
             return report(waiting, "no nodes available to schedule pods".into());
         }
@@ -310,57 +318,74 @@ impl Scheduler {
         match placement::find(&candidate, preferred, (&self.state, &relations), &nominated, &mut self.start) {
             Ok(node) => {
                 drop(relations);
-                let reservations = self.reserve(&candidate, &node);
+                let preparation = self.prepare(&candidate, &node);
                 candidate.taken.node.clone_from(&node);
                 candidate.taken.is_assumed = true;
                 let taken = candidate.taken;
                 self.account(pod, Some(taken));
-                Some(reservations.map_or(PodAction::Bind(node), PodAction::BindVolumes))
+                Some(preparation.unwrap_or(PodAction::Bind(node)))
             }
             Err(refusal) => {
                 let choice = self.choose(&candidate, &refusal, &nominated, &relations);
                 drop(relations);
                 match choice {
                     Choice::Wait(action) => action,
+                    Choice::Fail(why) => {
+                        self.waiting.get_mut(pod)?.is_paused = true;
+                        Some(PodAction::Fail(why, object))
+                    }
                     Choice::Preempt(why, node, victims) => self.preempt(pod, why, node, victims),
                 }
             }
         }
     }
 
-    /// Reserves volumes for the claims of a pod on a node; `None` if all of them are bound.
-    fn reserve(&mut self, pod: &Candidate<'_>, node: &str) -> Option<Vec<Reservation>> {
+    /// Reserves volumes and devices for the claims of a pod on a node; `None` if all of them are bound.
+    fn prepare(&mut self, pod: &Candidate<'_>, node: &str) -> Option<PodAction> {
         let object = self.state.nodes.get(node)?.clone();
-        if self.state.volumes.progress(pod, &object) == volumes::Progress::Bound {
+        if self.progress(pod, &object).0 == Progress::Bound {
             return None;
         }
         let waiting = self.waiting.get_mut(pod.key)?;
-        (waiting.volumes_for, waiting.is_late) = (Some(node.to_owned()), false);
-        Some(self.state.volumes.reserve(pod, &object))
+        (waiting.prepared_for, waiting.is_late) = (Some(node.to_owned()), false);
+        let volumes = self.state.volumes.reserve(pod, &object);
+        Some(PodAction::Prepare { volumes, claims: self.state.devices.reserve(pod, &object) })
     }
 
-    /// Returns the action for a pod whose volumes are being bound for a node.
-    fn bind_with_volumes(&mut self, pod: &PodKey, node: String) -> Option<PodAction> {
+    /// Returns how far the volumes and claims of a pod are bound for a node, and what the error about them begins with.
+    fn progress(&self, pod: &Candidate<'_>, node: &Value) -> (Progress, &'static str) {
+        match self.state.volumes.progress(pod, node) {
+            Progress::Bound => (self.state.devices.progress(pod, node), "plugin \"DynamicResources\""),
+            progress => (progress, "plugin \"VolumeBinding\": binding volumes"),
+        }
+    }
+
+    /// Returns the action for a pod whose volumes and claims are being bound for a node.
+    fn bind_when_prepared(&mut self, pod: &PodKey, node: String) -> Option<PodAction> {
         let waiting = self.waiting.get(pod)?;
         let candidate = Candidate::new(pod, &waiting.object, waiting.stored.clone());
-        let progress = match self.state.nodes.get(&node) {
-            Some(node) => self.state.volumes.progress(&candidate, node),
-            None => volumes::Progress::Failed(format!("failed to get node \"{node}\": node \"{node}\" not found")),
+        let (progress, what) = match self.state.nodes.get(&node) {
+            Some(node) => self.progress(&candidate, node),
+            None => {
+                let why = format!("failed to get node \"{node}\": node \"{node}\" not found");
+                (Progress::Failed(why), "plugin \"VolumeBinding\": binding volumes")
+            }
         };
         let (object, is_late) = (waiting.object.clone(), waiting.is_late);
         let why = match progress {
-            volumes::Progress::Pending if !is_late => return None,
-            volumes::Progress::Pending => "context deadline exceeded".into(),
-            volumes::Progress::Failed(why) => why,
-            volumes::Progress::Bound => {
-                self.waiting.get_mut(pod)?.volumes_for = None;
+            Progress::Pending if !is_late => return None,
+            Progress::Pending => "context deadline exceeded".into(),
+            Progress::Failed(why) => why,
+            Progress::Bound => {
+                self.waiting.get_mut(pod)?.prepared_for = None;
                 return Some(PodAction::Bind(node));
             }
         };
         let waiting = self.waiting.get_mut(pod)?;
-        (waiting.volumes_for, waiting.is_paused) = (None, true);
+        (waiting.prepared_for, waiting.is_paused) = (None, true);
+        self.state.devices.withdraw(pod);
         self.account(pod, None);
-        Some(PodAction::Fail(format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"), object))
+        Some(PodAction::Fail(format!("running PreBind {what}: {why}"), object))
     }
 
     /// Returns the pods of at least the same priority that nodes are kept free for, as if they were there.
@@ -388,9 +413,30 @@ impl Scheduler {
         let Some(waiting) = self.waiting.get(pod.key) else { return Choice::Wait(None) };
         let none = format!("0/{} nodes are available", self.state.nodes.len());
         let why = format!("{none}: {}.", refusal.reasons());
+        let freed = match refusal {
+            Refusal::Error(why) => return Choice::Fail(why.clone()),
+            // The search for claims whose devices could be given back finds nothing to begin with.
+            Refusal::Volumes(_) => return Choice::Wait(report(waiting, format!("{why} not found"))),
+            Refusal::Devices(_) => Err("no new claims to deallocate"),
+            Refusal::Nodes(_) if !self.state.devices.has_claims(pod.object) => Err("no new claims to deallocate"),
+            Refusal::Nodes(_) => {
+                let nodes = refusal.without_devices().filter_map(|name| Some(&**self.state.nodes.get(name)?));
+                self.state.devices.idle(pod, nodes).ok_or("still not schedulable")
+            }
+        };
+        let about_claims = freed.as_ref().map_or_else(|why| *why, |_| "deallocation of ResourceClaim completed");
+        let wait = |about_pods: &str| {
+            let why = format!("{why} {about_claims}, preemption: {about_pods}");
+            match &freed {
+                Ok(claim) => {
+                    let (pod, claim) = (waiting.object.clone(), claim.clone());
+                    Choice::Wait(Some(PodAction::Deallocate { why, pod, claim }))
+                }
+                Err(_) => Choice::Wait(report(waiting, why)),
+            }
+        };
         if text(pod.object, "/spec/preemptionPolicy") == "Never" {
-            let why = format!("{why} preemption: not eligible due to preemptionPolicy=Never.");
-            return Choice::Wait(report(waiting, why));
+            return wait("not eligible due to preemptionPolicy=Never.");
         }
         let is_going = |(_, other): (&PodKey, &Occupant)| other.is_preempted && other.priority < pod.taken.priority;
         let keeps = |node: &String| refusal.is_removable(node) && self.state.on_node(node).any(is_going);
@@ -400,7 +446,7 @@ impl Scheduler {
         }
         match placement::victims(pod, refusal, (&self.state, relations), nominated) {
             Ok((node, victims)) => Choice::Preempt(why, node.to_owned(), victims.pods.into_iter().cloned().collect()),
-            Err(reasons) => Choice::Wait(report(waiting, format!("{why} preemption: {none}: {reasons}."))),
+            Err(reasons) => wait(&format!("{none}: {reasons}.")),
         }
     }
 
@@ -425,6 +471,8 @@ impl Scheduler {
 enum Choice {
     /// To wait, after a report if there is a new reason.
     Wait(Option<PodAction>),
+    /// To try again later, because of an error.
+    Fail(String),
     /// To evict pods from a node, and why that is necessary.
     Preempt(String, String, Vec<PodKey>),
 }

@@ -1,8 +1,9 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
-//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), topology spread
-//! constraints ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), which devices
+//! their claims get ([`devices`]), topology spread constraints ([`spread`]), and the affinity between pods
+//! ([`affinity`]). [`state`] combines these, [`placement`]
 //! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] selects
 //! which pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
 //! others evicted ([`preemption`]).
@@ -14,6 +15,7 @@ mod action;
 mod affinity;
 mod candidate;
 mod decision;
+mod devices;
 pub(crate) mod filter;
 pub(crate) mod fit;
 mod group;
@@ -48,10 +50,10 @@ use crate::{
 
 /// The number of pods that are bound concurrently.
 const CONCURRENCY: usize = 64;
-/// How long a pod whose volumes couldn't be bound isn't tried again, as in kube-scheduler.
+/// How long a pod whose volumes and claims couldn't be bound isn't tried again, as in kube-scheduler.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the volumes of a pod may take to be bound, as in kube-scheduler.
-const VOLUME_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the volumes and claims of a pod may take to be bound, as in kube-scheduler.
+const BIND_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -85,7 +87,7 @@ struct Scheduling {
     /// Whether the whole snapshot is known. Nothing is decided before: any pod in it may be in the way of another one.
     is_synced: bool,
     retries: Retries<PodKey>,
-    /// The pods that pause, or whose volumes are being bound.
+    /// The pods that pause, or whose volumes and claims are being bound.
     timers: Retries<PodKey>,
     work: FuturesUnordered<BoxFuture<'static, Completion>>,
 }
@@ -157,8 +159,8 @@ impl Scheduling {
     fn finish(&mut self, (pod, action, result): Completion, now: Duration) {
         let is_done = result.is_ok();
         // What is gone may also be a volume or a claim.
-        let is_binding = matches!(action, PodAction::Bind(_) | PodAction::BindVolumes(_));
-        let is_about_pod = !matches!(action, PodAction::BindVolumes(_));
+        let is_binding = matches!(action, PodAction::Bind(_) | PodAction::Prepare { .. });
+        let is_about_pod = !matches!(action, PodAction::Prepare { .. } | PodAction::Deallocate { .. });
         let is_gone = is_about_pod && result.as_ref().is_err_and(is_gone);
         match result {
             Ok(found) => {
@@ -181,7 +183,7 @@ impl Scheduling {
             }
         }
         let pause = match action {
-            PodAction::BindVolumes(_) if is_done => Some(VOLUME_TIMEOUT),
+            PodAction::Prepare { .. } if is_done => Some(BIND_TIMEOUT),
             PodAction::Fail(..) => Some(PAUSE),
             _ => None,
         };

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     candidate::{Candidate, Occupant},
+    devices::ELSEWHERE,
     preemption::{self, UNHELPFUL, Victims},
     score,
     state::{ClusterState, Obstacle, Relations},
@@ -17,8 +18,12 @@ const ENOUGH: usize = 100;
 /// Why no node can take a pod.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It would be so for every node.
-    Everywhere(String),
+    /// It would be so for every node, because of the pod's volumes. Kubernetes looks for nothing else then.
+    Volumes(String),
+    /// It would be so for every node, because of the pod's claims of devices.
+    Devices(String),
+    /// The error that ended the search.
+    Error(String),
     /// What is in the way on each node.
     Nodes(BTreeMap<String, Obstacle>),
 }
@@ -27,15 +32,22 @@ impl Refusal {
     /// Returns Kubernetes' reasons.
     pub(super) fn reasons(&self) -> String {
         match self {
-            Self::Everywhere(reason) => reason.clone(),
+            Self::Volumes(reason) | Self::Devices(reason) | Self::Error(reason) => reason.clone(),
             Self::Nodes(nodes) => counted(nodes.values().flat_map(|obstacle| &obstacle.reasons).map(|one| &**one)),
         }
+    }
+
+    /// Returns the nodes that other devices than those of the pod's claims could be on.
+    pub(super) fn without_devices(&self) -> impl Iterator<Item = &str> + Clone {
+        let nodes = if let Self::Nodes(nodes) = self { Some(nodes) } else { None };
+        let are_elsewhere = |(_, obstacle): &(&String, &Obstacle)| obstacle.reasons == [ELSEWHERE];
+        nodes.into_iter().flatten().filter(are_elsewhere).map(|(name, _)| &**name)
     }
 
     /// Returns whether it could help the pod if others left the node.
     pub(super) fn is_removable(&self, node: &str) -> bool {
         match self {
-            Self::Everywhere(_) => false,
+            Self::Volumes(_) | Self::Devices(_) | Self::Error(_) => false,
             Self::Nodes(nodes) => nodes.get(node).is_some_and(|obstacle| !obstacle.is_final),
         }
     }
@@ -57,7 +69,10 @@ pub(super) fn find(
     start: &mut usize,
 ) -> Result<String, Refusal> {
     if let Some(reason) = state.volumes.obstacle(pod) {
-        return Err(Refusal::Everywhere(reason));
+        return Err(Refusal::Volumes(reason));
+    }
+    if let Some(reason) = state.devices.obstacle(pod) {
+        return Err(Refusal::Devices(reason));
     }
     let obstacle = |name: &str, node: &Value| state.trial(name, nominated, pod, relations).obstacle(node);
     if let Some((name, node)) = preferred.and_then(|name| state.nodes.get_key_value(name))
@@ -70,6 +85,7 @@ pub(super) fn find(
     let (mut feasible, mut obstacles): (Vec<(&str, &Value)>, _) = (Vec::new(), BTreeMap::new());
     for (name, node) in state.nodes.iter().skip(first).chain(state.nodes.iter().take(first)) {
         match obstacle(name, node) {
+            Some(obstacle) if obstacle.is_error => return Err(Refusal::Error(obstacle.reasons.concat())),
             Some(obstacle) => drop(obstacles.insert(name.clone(), obstacle)),
             None => feasible.push((name, node)),
         }
@@ -79,7 +95,7 @@ pub(super) fn find(
     }
     // After a search of all nodes, another one is first among equals.
     *start = (first + feasible.len() + obstacles.len() + 1).checked_rem(count).unwrap_or_default();
-    match score::best(pod, &feasible, state) {
+    match score::best(pod, &feasible, state, relations) {
         Some(name) => Ok(name.to_owned()),
         None => Err(Refusal::Nodes(obstacles)),
     }

@@ -1,6 +1,6 @@
 //! Which of the nodes that would do is the best for a pod. The rules are those of kube-scheduler's plugins
-//! `TaintToleration`, `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `NodeResourcesFit` and
-//! `NodeResourcesBalancedAllocation`, with their weights. Pure.
+//! `TaintToleration`, `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `DynamicResources`, `NodeResourcesFit`
+//! and `NodeResourcesBalancedAllocation`, with their weights. Pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
     filter::{is_tolerated, meets},
     fit::Requested,
     spread,
-    state::ClusterState,
+    state::{ClusterState, Relations},
 };
 use crate::controllers::value::{int, list, text};
 
@@ -20,9 +20,15 @@ const WEIGHT_OF_TAINTS: i64 = 3;
 const WEIGHT_OF_AFFINITY: i64 = 2;
 const WEIGHT_OF_SPREAD: i64 = 2;
 const WEIGHT_OF_OTHER_PODS: i64 = 2;
+const WEIGHT_OF_DEVICES: i64 = 2;
 
 /// Returns the first node with the highest score; `None` for an empty list of nodes.
-pub(super) fn best<'a>(pod: &Candidate<'_>, nodes: &[(&'a str, &Value)], state: &ClusterState) -> Option<&'a str> {
+pub(super) fn best<'a>(
+    pod: &Candidate<'_>,
+    nodes: &[(&'a str, &Value)],
+    state: &ClusterState,
+    relations: &Relations<'_>,
+) -> Option<&'a str> {
     if let &[] | &[_] = nodes {
         return nodes.first().map(|(name, _)| *name);
     }
@@ -41,6 +47,7 @@ pub(super) fn best<'a>(pod: &Candidate<'_>, nodes: &[(&'a str, &Value)], state: 
         false => affinity::scores(pod, nodes, state.peers(), &state.namespaces),
     };
     add(WEIGHT_OF_OTHER_PODS, other_pods);
+    add(WEIGHT_OF_DEVICES, shares(nodes, |node| state.devices.score(pod, relations.demand(), node)).collect());
     let mut best: Option<(i64, &str)> = None;
     for ((name, _), score) in nodes.iter().zip(scores) {
         if best.is_none_or(|(highest, _)| score > highest) {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::{
     affinity::Affinity,
     candidate::{Candidate, Occupant, Peer, PodKey},
+    devices::{self, Demand, Devices},
     filter,
     fit::Requested,
     group::Groups,
@@ -31,6 +32,7 @@ pub(super) struct ClusterState {
     pub(super) nodes: BTreeMap<String, Arc<Value>>,
     pub(super) namespaces: Namespaces,
     pub(super) volumes: Volumes,
+    pub(super) devices: Devices,
     pub(super) budgets: BTreeMap<Key, Arc<Value>>,
     /// Which pods belong together.
     pub(super) groups: Groups,
@@ -68,11 +70,17 @@ pub(super) struct Obstacle {
     pub(super) reasons: Vec<String>,
     /// True if it would remain if other pods went away.
     pub(super) is_final: bool,
+    /// Whether it is an error, after which no other node is tried.
+    pub(super) is_error: bool,
 }
 
 impl Obstacle {
     fn new(reason: impl Into<String>, is_final: bool) -> Self {
-        Self { reasons: vec![reason.into()], is_final }
+        Self::of(vec![reason.into()], is_final)
+    }
+
+    fn of(reasons: Vec<String>, is_final: bool) -> Self {
+        Self { reasons, is_final, is_error: false }
     }
 }
 
@@ -125,7 +133,7 @@ impl ClusterState {
         } else {
             self.peers_with_terms().for_each(&mut count);
         }
-        Relations { spread, affinity }
+        Relations { spread, affinity, demand: self.devices.demand(pod).map(Arc::new) }
     }
 
     /// Returns a node as it is, with those of the nominated pods that it is kept free for. `relations` are those of the
@@ -167,11 +175,20 @@ impl ClusterState {
     }
 }
 
-/// What the pods that have a node mean for the constraints and terms of a pod. Computed once for all nodes.
+/// What the pods that have a node mean for the constraints and terms of a pod, and what it asks for. Computed once for
+/// all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Relations<'a> {
     spread: HardConstraints<'a>,
     affinity: Affinity<'a>,
+    demand: Option<Arc<Demand<'a>>>,
+}
+
+impl Relations<'_> {
+    /// Returns what the claims of the pod ask for that have no devices.
+    pub(super) fn demand(&self) -> Option<&Demand<'_>> {
+        self.demand.as_deref()
+    }
 }
 
 /// A node as it would be for a pod without some of the pods on it.
@@ -222,18 +239,23 @@ impl<'a> Trial<'a> {
             return Some(Obstacle::new(ports::CONFLICT, false));
         }
         if let Some(lack) = sums.requested.lack(&pod.taken.requests, node) {
-            return Some(Obstacle { reasons: lack.reasons, is_final: lack.is_final });
+            return Some(Obstacle::of(lack.reasons, lack.is_final));
         }
         if self.is_claim_in_use(nominated) {
             return Some(Obstacle::new(CLAIM_IN_USE, false));
         }
         let conflicts = self.state.volumes.conflicts(pod, node);
         if !conflicts.is_empty() {
-            return Some(Obstacle { reasons: conflicts.into_iter().map(str::to_owned).collect(), is_final: true });
+            return Some(Obstacle::of(conflicts.into_iter().map(str::to_owned).collect(), true));
         }
         let affinity = || relations.affinity.conflict(pod, node, &self.state.namespaces);
-        let conflict = relations.spread.conflict(node).or_else(affinity)?;
-        Some(Obstacle::new(conflict.reason, conflict.is_final))
+        if let Some(conflict) = relations.spread.conflict(node).or_else(affinity) {
+            return Some(Obstacle::new(conflict.reason, conflict.is_final));
+        }
+        Some(match self.state.devices.conflict(pod, relations.demand(), node)? {
+            devices::Conflict::Reason(reason) => Obstacle::new(reason, true),
+            devices::Conflict::Error(why) => Obstacle { is_error: true, ..Obstacle::new(why, true) },
+        })
     }
 
     /// Returns whether another pod has a claim of the pod that only one pod may use.

@@ -2,6 +2,7 @@
 
 mod affinity;
 mod binding;
+mod devices;
 mod nodes;
 mod preemption;
 mod score;

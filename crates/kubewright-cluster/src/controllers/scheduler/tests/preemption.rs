@@ -57,11 +57,12 @@ fn a_pod_says_why_it_evicts_nothing() {
         let key = put(&mut scheduler, pod);
         refused(&mut scheduler, &key)
     };
-    let none = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let none = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     assert_eq!(why(&sized("equal", 1, "1")), format!("{NO_CPU} {none}"));
-    let too_few = "preemption: 0/1 nodes are available: 1 Insufficient cpu.";
+    let too_few = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Insufficient cpu.";
     assert_eq!(why(&sized("large", 5, "3")), format!("{NO_CPU} {too_few}"));
-    let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let unhelpful =
+        "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(why(&sized("huge", 9, "5")), format!("{NO_CPU} {unhelpful}"));
 }
 

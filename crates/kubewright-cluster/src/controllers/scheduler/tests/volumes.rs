@@ -63,9 +63,9 @@ fn using(name: &str, claims: &[&str]) -> Value {
 #[track_caller]
 fn written(scheduler: &mut Scheduler, pod: &PodKey) -> Vec<Arc<Value>> {
     match scheduler.decide(pod) {
-        Some(action @ PodAction::BindVolumes(_)) => {
+        Some(action @ PodAction::Prepare { .. }) => {
             assert_eq!(scheduler.end(pod, &action, true), std::slice::from_ref(pod));
-            let PodAction::BindVolumes(reservations) = action else { unreachable!() };
+            let PodAction::Prepare { volumes: reservations, .. } = action else { unreachable!() };
             reservations.into_iter().map(|reservation| reservation.after).collect()
         }
         other => panic!("{other:?}"),

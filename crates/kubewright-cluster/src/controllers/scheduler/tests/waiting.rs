@@ -33,11 +33,13 @@ fn a_pod_that_never_preempts_says_so() {
     let mut modest = with_port("modest");
     let key = put(&mut scheduler, &modest);
     let reason = "0/1 nodes are available: 1 node(s) were unschedulable.";
-    let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let unhelpful =
+        "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(refused(&mut scheduler, &key), format!("{reason} {unhelpful}"));
     modest["spec"]["preemptionPolicy"] = json!("Never");
     put(&mut scheduler, &modest);
-    let never = format!("{reason} preemption: not eligible due to preemptionPolicy=Never.");
+    let never =
+        format!("{reason} no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never.");
     assert_eq!(refused(&mut scheduler, &key), never);
 }
 
@@ -69,7 +71,8 @@ fn pods_are_decided_about_again_when_a_pod_that_matters_changes() {
     let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
     let beside = put(&mut scheduler, &pod("beside", json!({}), json!({"affinity": affinity})));
     let missing = "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.";
-    let unhelpful = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let unhelpful =
+        "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(refused(&mut scheduler, &beside), format!("{missing} {unhelpful}"));
     let mut db = bound(pod("db", json!({}), json!({})));
     assert_eq!(change(&mut scheduler, &db, false), std::slice::from_ref(&beside), "a new pod");
