@@ -1,7 +1,8 @@
 //! The claims of devices: those that are made from templates for pods, and the reservations of pods that are gone
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>).
 //!
-//! Devices are allocated by whoever schedules the pods.
+//! Devices are allocated by whoever schedules the pods. Claims that have some are reserved for pods that nobody
+//! schedules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +25,8 @@ use super::{
 pub(super) const CLAIM: Kind = Kind { group: "resource.k8s.io", kind: "ResourceClaim", plural: "resourceclaims" };
 const TEMPLATE: Kind =
     Kind { group: "resource.k8s.io", kind: "ResourceClaimTemplate", plural: "resourceclaimtemplates" };
+/// The greatest number of pods that a claim is reserved for.
+pub(super) const MAX_USERS: usize = 256;
 /// The annotation of a claim with the name that its pod has for it.
 const NAME: &str = "resource.kubernetes.io/pod-claim-name";
 /// The finalizer of a claim with allocated devices.
@@ -124,7 +127,38 @@ impl ResourceClaims {
             });
             plan.steps.push(Step::Apply(Kind::POD.address(&key.namespace, &key.name), "/status", MANAGER, config));
         }
+        // The scheduler reserves the claims of the pods that it binds.
+        if !text(pod, "/spec/nodeName").is_empty() {
+            plan.steps.extend(self.reserve(key, pod));
+        }
         plan
+    }
+
+    /// Returns the steps that reserve the claims with devices for a pod that has a node.
+    fn reserve(&self, key: &Key, pod: &Value) -> Vec<Step> {
+        let uid = text(pod, "/metadata/uid");
+        let made = list(pod, "/status/resourceClaimStatuses");
+        let claim = |wanted: &Value| {
+            let noted = made.iter().find(|one| one["name"] == wanted["name"]);
+            let name = wanted["resourceClaimName"].as_str().or_else(|| noted?["resourceClaimName"].as_str())?;
+            let claim = self.claims.get(&Key { name: name.into(), ..key.clone() })?;
+            (wanted["resourceClaimName"].is_string() || is_of_pod(claim, uid)).then_some(claim)
+        };
+        let is_open = |claim: &&Arc<Value>| {
+            claim["status"]["allocation"].is_object()
+                && reservations(claim).all(|one| one["uid"] != uid)
+                && reservations(claim).count() < MAX_USERS
+        };
+        let claims = list(pod, "/spec/resourceClaims").iter().filter_map(claim).filter(is_open);
+        claims
+            .filter_map(|claim| {
+                let mut status = claim["status"].clone();
+                let mut users: Vec<_> = reservations(claim).cloned().collect();
+                users.push(json!({"resource": Kind::POD.plural, "name": key.name, "uid": uid}));
+                status["reservedFor"] = users.into();
+                Step::shared_status(&CLAIM, claim, status)
+            })
+            .collect()
     }
 
     /// Removes the reservations of a claim that have no pod any more, and what depends on them.
@@ -306,6 +340,29 @@ mod tests {
             panic!("{plan:?}")
         };
         assert!(message.starts_with("PodResourceClaim gpu: resource claim template \"t\": resourceclaimtemplate"));
+    }
+
+    #[test]
+    fn claims_with_devices_are_reserved_for_pods_that_have_a_node() {
+        let own = |users: Value| {
+            let status = json!({"allocation": {"devices": {}}, "reservedFor": users});
+            json!({"metadata": {"name": "own", "namespace": "default", "uid": "o", "resourceVersion": "7"}, "status": status})
+        };
+        let mut pod = pod("Pending");
+        pod["spec"]["resourceClaims"].as_array_mut().expect("a list").remove(0);
+        let decided = |pod: &Value, claim: Value| {
+            state(Some(pod), &[claim], &[]).decide(&key("/user"), Timestamp::UNIX_EPOCH).steps
+        };
+        let [other, user] =
+            [("other", "x"), ("user", "p")].map(|(name, uid)| json!({"resource": "pods", "name": name, "uid": uid}));
+        let steps = decided(&pod, own(json!([other])));
+        let [Step::Merge(path, "/status", patch)] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!((&*path.name, &patch["status"]["reservedFor"]), ("own", &json!([other, user])));
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        assert_eq!(decided(&pod, own(json!([user]))), []);
+        assert_eq!(decided(&pod, own(vec![other; MAX_USERS].into())), []);
+        pod["spec"]["nodeName"] = Value::Null;
+        assert_eq!(decided(&pod, own(json!([]))), [], "the scheduler does it");
     }
 
     #[test]

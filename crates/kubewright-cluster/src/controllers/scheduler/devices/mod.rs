@@ -28,7 +28,7 @@ use crate::{
     controllers::{
         kind::Kind,
         reconcile::{Key, keep},
-        resource_claims::CLAIM,
+        resource_claims::{CLAIM, MAX_USERS},
         value::{controller_of, is_deleting, list, text},
     },
     object_client::ObjectPath,
@@ -38,8 +38,6 @@ use crate::{
 const CLASS: Kind = Kind { group: "resource.k8s.io", kind: "DeviceClass", plural: "deviceclasses" };
 /// The devices that drivers offer, which have no namespace.
 const SLICE: Kind = Kind { group: "resource.k8s.io", kind: "ResourceSlice", plural: "resourceslices" };
-/// The greatest number of pods that a claim is reserved for.
-const MAX_USERS: usize = 256;
 /// The greatest number of alternatives of a request.
 const MAX_ALTERNATIVES: i64 = 8;
 /// Why a node can't take a pod whose devices are elsewhere.
