@@ -11,6 +11,7 @@ mod commands;
 mod dev;
 mod directory;
 mod envtest;
+mod event;
 mod explain;
 mod external;
 mod images;

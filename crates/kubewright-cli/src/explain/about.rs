@@ -9,6 +9,7 @@ use kubewright_apimachinery::text::{ago, clean, list, quoted};
 use serde_json::Value;
 
 use super::children::{key, problem};
+use crate::event::{count, last_seen};
 
 /// The number of most recent events that are shown.
 const EVENTS: usize = 5;
@@ -102,18 +103,6 @@ pub(super) fn events(events: &[Event], now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// Returns the time of an event, which is in different fields depending on the event's source.
-fn last_seen(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref().and_then(|series| Some(series.last_observed_time.as_ref()?.0));
-    let times = [
-        series,
-        event.last_timestamp.as_ref().map(|time| time.0),
-        event.event_time.as_ref().map(|time| time.0),
-        event.metadata.creation_timestamp.as_ref().map(|time| time.0),
-    ];
-    times.into_iter().flatten().max()
-}
-
 fn describe_event(event: &Event, time: Option<Timestamp>, now: Timestamp) -> String {
     fn text(text: &Option<String>) -> Option<Cow<'_, str>> {
         text.as_deref().map(clean).filter(|text| !text.is_empty())
@@ -121,7 +110,7 @@ fn describe_event(event: &Event, time: Option<Timestamp>, now: Timestamp) -> Str
     let source = event.source.as_ref().and_then(|source| text(&source.component));
     let who = text(&event.reporting_component).or(source).unwrap_or_else(|| "an unknown client".into());
     let kind = if event.type_.as_deref() == Some("Warning") { "warned of" } else { "reported" };
-    let times = event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
+    let times = count(event);
     let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
     let when = time.map_or_else(String::new, |time| format!("{}, ", ago(now, time)));
     let reason = text(&event.reason).unwrap_or_else(|| "no reason".into());

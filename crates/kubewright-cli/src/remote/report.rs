@@ -12,6 +12,7 @@ use kube::{
 };
 
 use super::{Remote, problem::PodProblem};
+use crate::event::{count, last_seen};
 
 /// The maximum number of pods in the report, since they usually fail in the same way.
 const PODS: usize = 2;
@@ -99,10 +100,11 @@ async fn events(remote: &Remote, namespace: &str, object: &impl ResourceExt, rep
     let found = Api::<Event>::namespaced(remote.client.clone(), namespace).list(&chosen).await;
     let mut found = found.map(|list| list.items).unwrap_or_default();
     found.retain(|event| event.type_.as_deref() == Some("Warning"));
-    found.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    found.sort_by_key(last_seen);
     for event in found.iter().rev().take(EVENTS).rev() {
         let (reason, message) = (event.reason.as_deref(), event.message.as_deref());
-        let times = event.count.filter(|count| *count > 1).map(|count| format!(" ({count} times)")).unwrap_or_default();
+        let times = count(event);
+        let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
         line(
             report,
             2,

@@ -38,8 +38,6 @@ pub(super) struct Correlated {
 /// The memory of a recorder.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
-    /// Whether similar events are combined, and events of one object limited.
-    limits: bool,
     groups: Memory<ObjectEvent, Group>,
     written: Memory<ObjectEvent, Written>,
     budgets: Memory<[String; 5], Budget>,
@@ -67,20 +65,15 @@ struct Budget {
 }
 
 impl Correlator {
-    /// Creates an empty memory.
-    pub(super) fn new(limits: bool) -> Self {
-        Self { limits, ..Self::default() }
-    }
-
     /// Returns what has to be written about an occurrence, if anything.
     pub(super) fn observe(&mut self, event: &ObjectEvent, now: Timestamp) -> Option<Correlated> {
-        let combined = self.limits && self.joins_group(event, now);
+        let combined = self.joins_group(event, now);
         let counted = if combined { group_of(event) } else { event.clone() };
         let message = if combined { format!("{COMBINED}{}", event.message) } else { event.message.clone() };
         let written = self.written.entry(&counted, Written::default);
         written.count = written.count.saturating_add(1);
         let (count, name) = (written.count, written.name.clone());
-        let allowed = !self.limits || self.spend(&event.regarding, now);
+        let allowed = self.spend(&event.regarding, now);
         allowed.then_some(Correlated { counted, message, combined, count, name })
     }
 
@@ -163,7 +156,7 @@ mod tests {
 
     #[test]
     fn repetitions_are_counted() {
-        let mut correlator = Correlator::new(true);
+        let mut correlator = Correlator::default();
         let first = correlator.observe(&event("a", "x"), at(0)).expect("an event");
         assert_eq!((first.count, first.name.clone(), first.combined), (1, None, false));
         correlator.created(&first.counted, "a.1");
@@ -174,7 +167,7 @@ mod tests {
 
     #[test]
     fn many_similar_events_become_one() {
-        let mut correlator = Correlator::new(true);
+        let mut correlator = Correlator::default();
         for number in 1..SIMILAR {
             let one = correlator.observe(&event("a", &format!("m{number}")), at(0)).expect("an event");
             assert_eq!((one.combined, one.count), (false, 1), "{number}");
@@ -190,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_object_causes_a_limited_number_of_events() {
-        let mut correlator = Correlator::new(true);
+        let mut correlator = Correlator::default();
         let written =
             |correlator: &mut Correlator, seconds| correlator.observe(&event("a", "x"), at(seconds)).is_some();
         assert_eq!((0..30).filter(|_| written(&mut correlator, 0)).count(), 25);
@@ -199,11 +192,6 @@ mod tests {
         assert!(!written(&mut correlator, 302));
         let last = correlator.observe(&event("a", "x"), at(1000)).expect("an event");
         assert_eq!(last.count, 34, "those that aren't written count, too");
-        let mut unlimited = Correlator::new(false);
-        assert!((0..30).all(|number| {
-            let one = unlimited.observe(&event("a", &number.to_string()), at(0));
-            one.is_some_and(|one| !one.combined)
-        }));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Recording never blocks: a background task writes the events, and events are dropped while too many are pending.
 
 mod correlation;
+mod series;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +17,7 @@ use crate::object_client::{ObjectClient, ObjectPath};
 
 /// The maximum number of pending events.
 const PENDING: usize = 1000;
-/// The component whose events Kubernetes records through the newer API, which neither combines nor limits them.
+/// The component whose events Kubernetes records through the newer API, in the form of [`series`].
 const SCHEDULER: &str = "default-scheduler";
 
 /// An occurrence to record as an event.
@@ -32,12 +33,25 @@ pub(crate) struct ObjectEvent {
     pub(crate) reason: String,
     /// The human-readable message.
     pub(crate) message: String,
+    /// What was done, in an event of the newer API; else empty.
+    pub(crate) action: &'static str,
+    /// The resource version of the object, in an event of the newer API.
+    pub(crate) version: String,
+    /// Another object that the event is about, in an event of the newer API.
+    pub(crate) related: Option<[String; 5]>,
 }
 
 impl ObjectEvent {
     /// Creates an event about an object as a whole.
     pub(crate) fn new(regarding: [String; 5], warning: bool, reason: &str, message: String) -> Self {
-        Self { regarding, field_path: String::new(), warning, reason: reason.into(), message }
+        let (field_path, version) = (String::new(), String::new());
+        Self { regarding, field_path, warning, reason: reason.into(), message, action: "", version, related: None }
+    }
+
+    /// Returns the event with what an event of the newer API has.
+    pub(crate) fn with(mut self, action: &'static str, version: &str) -> Self {
+        (self.action, self.version) = (action, version.to_owned());
+        self
     }
 
     /// Creates an event about a pod.
@@ -63,9 +77,15 @@ impl Recorder {
         clock: SharedClock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(PENDING);
-        let correlator = Correlator::new(component != SCHEDULER);
-        let writer = Writer { component, host, client, clock, last: 0, correlator };
-        (Self(sender), writer.run(receiver))
+        let write = async move {
+            if component == SCHEDULER {
+                series::Writer::new(component, client, clock).run(receiver).await;
+            } else {
+                let correlator = Correlator::default();
+                Writer { component, host, client, clock, last: 0, correlator }.run(receiver).await;
+            }
+        };
+        (Self(sender), write)
     }
 
     /// Records an occurrence.
@@ -141,6 +161,11 @@ impl Writer {
         }
         body
     }
+}
+
+/// Formats a time in microseconds, as Kubernetes' `MicroTime`.
+pub(crate) fn micro(time: Timestamp) -> String {
+    format!("{time:.6}")
 }
 
 /// Formats a time in whole seconds, as in Kubernetes objects.

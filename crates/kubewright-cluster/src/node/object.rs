@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{KUBELET_PORT, NODE_NAME};
 use crate::{
-    events::written,
+    events::{micro, written},
     object_client::{ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
@@ -174,11 +174,6 @@ fn lease(uid: &Value, now: Timestamp) -> Value {
         "metadata": {"name": NODE_NAME, "ownerReferences": [owner]},
         "spec": {"holderIdentity": NODE_NAME, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micro(now)},
     })
-}
-
-/// Formats a time as `MicroTime`.
-fn micro(time: Timestamp) -> String {
-    format!("{time:.6}")
 }
 
 /// Returns the Node object with a status.

@@ -42,12 +42,28 @@ async fn a_cordoned_node_takes_no_pods_until_it_is_uncordoned() {
             event.reason.as_deref() == Some("FailedScheduling")
                 && event.type_.as_deref() == Some("Warning")
                 && event.message.as_deref() == Some(&why)
+                && is_of_scheduler(event, "Scheduling")
         })
     };
     cluster.expect(told).await.expect("a warning");
     node(&cluster, json!({"spec": {"unschedulable": null}})).await;
     until(&cluster, "web", crate::is_running).await;
+    let bound = |events: &[&Event]| {
+        events.iter().any(|event| event.reason.as_deref() == Some("Scheduled") && is_of_scheduler(event, "Binding"))
+    };
+    cluster.expect(bound).await.expect("an event");
     cluster.shutdown().await;
+}
+
+/// Returns whether an event has the form of those of kube-scheduler, which come from the newer API.
+fn is_of_scheduler(event: &Event, action: &str) -> bool {
+    let source = event.source.clone().unwrap_or_default();
+    event.reporting_component.as_deref() == Some("default-scheduler")
+        && event.reporting_instance.as_deref() == Some("default-scheduler-kubewright")
+        && event.action.as_deref() == Some(action)
+        && event.involved_object.resource_version.is_some()
+        && event.event_time.is_some()
+        && (source.component, event.count, event.first_timestamp.as_ref()) == (None, None, None)
 }
 
 #[tokio::test]
@@ -63,8 +79,8 @@ async fn pods_are_bound_to_another_node_once_it_is_ready() {
     nodes.create(&PostParams::default(), &created).await.expect("created");
     create(&cluster, &pod("web", "true", json!({"nodeSelector": {"type": "other"}}))).await;
     let waiting = until(&cluster, "web", |pod| unscheduled(pod).is_some()).await;
-    let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint \
-               {node.kubernetes.io/not-ready: }. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s). \
+               no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(unscheduled(&waiting).as_deref(), Some(why));
     let ready = Patch::Merge(other("True"));
     nodes.patch_status("other", &PatchParams::default(), &ready).await.expect("a status");
@@ -87,7 +103,7 @@ async fn labels_and_taints_decide_which_pods_are_bound() {
     create(&cluster, &pod("pig", "true", json!({}))).await;
     create(&cluster, &pod("cow", "true", json!({"tolerations": [{"key": "for", "value": "cows"}]}))).await;
     until(&cluster, "cow", |pod| phase(pod) == "Running").await;
-    let repelled = why("node(s) had untolerated taint {for: cows}");
+    let repelled = why("node(s) had untolerated taint(s)");
     until(&cluster, "pig", |pod| unscheduled(pod).as_ref() == Some(&repelled)).await;
     cluster.shutdown().await;
 }
@@ -293,6 +309,8 @@ async fn a_pod_of_higher_priority_evicts_one_that_is_in_its_way() {
         events
             .iter()
             .filter(of_victim)
+            .filter(|event| is_of_scheduler(event, "Preempting"))
+            .filter(|event| event.related.as_ref().is_some_and(|related| related.uid == running.metadata.uid))
             .any(|event| event.reason.as_deref() == Some("Preempted") && event.message.as_deref() == Some(&message))
     };
     cluster.expect(told).await.expect("an event");

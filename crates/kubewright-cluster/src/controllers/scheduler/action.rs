@@ -53,13 +53,18 @@ pub(super) enum PodAction {
     },
 }
 
-/// Acts on a pod, and returns the events.
+/// Acts on a pod with this resource version, and returns the events.
 pub(super) async fn perform(
     client: &ObjectClient,
     pod: &PodKey,
     action: &PodAction,
+    version: &str,
     now: Timestamp,
 ) -> Result<Vec<ObjectEvent>, kube::Error> {
+    let failed = |why: &str, object: &Value| {
+        let version = text(object, "/metadata/resourceVersion");
+        event(pod, true, "FailedScheduling", why.to_owned()).with("Scheduling", version)
+    };
     match action {
         PodAction::Bind(node) => {
             let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
@@ -67,7 +72,7 @@ pub(super) async fn perform(
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
             client.create(&path(pod), "/binding", &binding).await?;
             let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
-            Ok(vec![event(pod, false, "Scheduled", message)])
+            Ok(vec![event(pod, false, "Scheduled", message).with("Binding", version)])
         }
         PodAction::Prepare { volumes, claims } => {
             for reservation in volumes {
@@ -85,16 +90,16 @@ pub(super) async fn perform(
             }
             client.replace(&devices::path(&free), "/status", &free).await?;
             report(client, pod, object, (UNSCHEDULABLE, why), Value::Null, now).await?;
-            Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
+            Ok(vec![failed(why, object)])
         }
         PodAction::Report(why, object) | PodAction::Fail(why, object) => {
             let reason = if matches!(action, PodAction::Fail(..)) { "SchedulerError" } else { UNSCHEDULABLE };
             report(client, pod, object, (reason, why), Value::Null, now).await?;
-            Ok(vec![event(pod, true, "FailedScheduling", why.clone())])
+            Ok(vec![failed(why, object)])
         }
         PodAction::Preempt { why, pod: object, node, victims, superseded } => {
             report(client, pod, object, (UNSCHEDULABLE, why), node.as_str().into(), now).await?;
-            let mut events = vec![event(pod, true, "FailedScheduling", why.clone())];
+            let mut events = vec![failed(why, object)];
             let scheduler = text(object, "/spec/schedulerName");
             let evictions = stream::iter(victims.clone()).map(async |victim| {
                 let evicted = evict(client, &victim, scheduler, now).await;
@@ -103,9 +108,10 @@ pub(super) async fn perform(
             // All are awaited, so that none is left halfway because another one fails.
             let evicted: Vec<_> = evictions.buffered(EVICTIONS).collect().await;
             for (victim, evicted) in evicted {
-                if evicted? {
+                if let Some(version) = evicted? {
                     let message = format!("Preempted by pod {} on node {node}", pod.uid);
-                    events.push(event(&victim, false, "Preempted", message));
+                    let event = event(&victim, false, "Preempted", message).with("Preempting", &version);
+                    events.push(ObjectEvent { related: Some(reference(pod)), ..event });
                 }
             }
             for other in superseded {
@@ -185,14 +191,22 @@ async fn report(
     client.merge(&path(pod), "/status", &patch).await.map(drop)
 }
 
-/// Deletes a pod in favour of another one. Returns false if it is gone or going already.
-async fn evict(client: &ObjectClient, pod: &PodKey, scheduler: &str, now: Timestamp) -> Result<bool, kube::Error> {
+/// Deletes a pod in favour of another one, and returns its resource version. Returns `None` if it is gone or going
+/// already.
+async fn evict(
+    client: &ObjectClient,
+    pod: &PodKey,
+    scheduler: &str,
+    now: Timestamp,
+) -> Result<Option<String>, kube::Error> {
     let address = path(pod);
+    let mut version = String::new();
     for attempt in 1..=ATTEMPTS {
-        let Some(object) = client.get(&address).await? else { return Ok(false) };
+        let Some(object) = client.get(&address).await? else { return Ok(None) };
         if text(&object, "/metadata/uid") != pod.uid || is_deleting(&object) {
-            return Ok(false);
+            return Ok(None);
         }
+        text(&object, "/metadata/resourceVersion").clone_into(&mut version);
         let target = json!({
             "type": TARGET, "status": "True", "reason": PREEMPTED, "lastTransitionTime": stamp(now),
             "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
@@ -202,15 +216,15 @@ async fn evict(client: &ObjectClient, pod: &PodKey, scheduler: &str, now: Timest
         let patch = json!({"metadata": metadata, "status": {"conditions": with_condition(&object, target)}});
         match client.merge(&address, "/status", &patch).await {
             Ok(_) => break,
-            Err(error) if is_gone(&error) => return Ok(false),
+            Err(error) if is_gone(&error) => return Ok(None),
             Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {}
             Err(error) => return Err(error),
         }
     }
     let options = DeleteOptions { uid: Some(&pod.uid), ..DeleteOptions::default() };
     match client.delete(&address, &options).await {
-        Err(error) if is_gone(&error) || is_conflict(&error) => Ok(false),
-        result => result.map(|()| true),
+        Err(error) if is_gone(&error) || is_conflict(&error) => Ok(None),
+        result => result.map(|()| Some(version)),
     }
 }
 
@@ -226,9 +240,13 @@ fn path(pod: &PodKey) -> ObjectPath {
     ObjectPath::core("pods", Some(&pod.namespace), &pod.name)
 }
 
-fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
+fn reference(pod: &PodKey) -> [String; 5] {
     let PodKey { namespace, name, uid } = pod.clone();
-    ObjectEvent::new(["v1".into(), "Pod".into(), namespace, name, uid], warning, reason, message)
+    ["v1".into(), "Pod".into(), namespace, name, uid]
+}
+
+fn event(pod: &PodKey, warning: bool, reason: &str, message: String) -> ObjectEvent {
+    ObjectEvent::new(reference(pod), warning, reason, message)
 }
 
 #[cfg(test)]
@@ -275,8 +293,67 @@ mod tests {
             victims: victims.clone(),
             superseded: Vec::new(),
         };
-        let events = perform(&client, &key(0), &action, Timestamp::UNIX_EPOCH).await.expect("done");
+        let events = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH).await.expect("done");
         assert_eq!(events.len(), 1 + victims.len());
         assert_eq!((most.load(Ordering::Relaxed), deleting.load(Ordering::Relaxed)), (EVICTIONS, 0));
+    }
+
+    /// Binds a claim that was read before it became `current` at the server. Returns what is stored at the end, and the
+    /// status code of the error.
+    async fn bound(current: Value) -> (Value, Option<u16>) {
+        let stored = Arc::new(parking_lot::Mutex::new(current));
+        let server = stored.clone();
+        let answer = move |request: Request<Body>| {
+            let stored = server.clone();
+            async move {
+                let is_write = *request.method() == Method::PUT;
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let mut stored = stored.lock();
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let version = |of: &Value| text(of, "/metadata/resourceVersion").to_owned();
+                if is_write && version(&sent) != version(&stored) {
+                    let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
+                    let response = Response::builder().status(409).body(Body::from(status.to_string().into_bytes()));
+                    return Ok::<_, Infallible>(response.expect("a response"));
+                }
+                if is_write {
+                    let next = format!("{}0", version(&sent));
+                    *stored = sent;
+                    stored["metadata"]["resourceVersion"] = next.into();
+                }
+                Ok(Response::new(Body::from(stored.to_string().into_bytes())))
+            }
+        };
+        let client = ObjectClient::new(Client::new(tower::service_fn(answer), "default"));
+        let claim = json!({"metadata": {"namespace": "n", "name": "c", "resourceVersion": "1"}, "spec": {}});
+        let binding = Binding {
+            claim: claim.into(),
+            allocation: Some(json!({"devices": {"results": []}})),
+            user: json!({"resource": "pods", "name": "p", "uid": "u"}),
+        };
+        let action = PodAction::Prepare { volumes: Vec::new(), claims: vec![binding] };
+        let result = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH).await;
+        let code = result.err().map(|error| match error {
+            kube::Error::Api(status) => status.code,
+            other => panic!("{other}"),
+        });
+        let stored = stored.lock().clone();
+        (stored, code)
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_others_change_is_written_again_unless_it_has_devices() {
+        let claim = |status: Value| {
+            let metadata = json!({"namespace": "n", "name": "c", "resourceVersion": "2", "labels": {"new": "1"}});
+            json!({"metadata": metadata, "spec": {}, "status": status})
+        };
+        let (stored, code) = bound(claim(json!({}))).await;
+        assert_eq!((code, &stored["metadata"]["labels"]), (None, &json!({"new": "1"})));
+        assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
+        assert_eq!(stored["status"]["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "u"}]));
+        let allocation = json!({"devices": {"results": []}, "allocationTimestamp": "1970-01-01T00:00:00Z"});
+        assert_eq!(stored["status"]["allocation"], allocation);
+        let taken = claim(json!({"allocation": {"devices": {"results": [{"device": "x"}]}}}));
+        assert_eq!(bound(taken.clone()).await, (taken, Some(409)));
     }
 }

@@ -217,6 +217,11 @@ impl Scheduler {
         self.waiting.contains_key(pod)
     }
 
+    /// Returns the resource version of a pod that waits for a node.
+    pub(super) fn version(&self, pod: &PodKey) -> &str {
+        self.waiting.get(pod).map_or("", |waiting| text(&waiting.object, "/metadata/resourceVersion"))
+    }
+
     /// Sorts pods as kube-scheduler's queue does: by priority, then by arrival.
     fn in_order<'a>(&self, pods: impl Iterator<Item = &'a PodKey>) -> Vec<PodKey> {
         let place = |pod: &PodKey| self.waiting.get(pod).map(|waiting| (Reverse(waiting.priority), waiting.arrival));

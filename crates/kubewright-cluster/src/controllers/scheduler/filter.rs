@@ -25,9 +25,8 @@ pub(crate) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
     if flag(node, "/spec/unschedulable") && !is_tolerated(pod, &cordon) {
         return Some("node(s) were unschedulable".into());
     }
-    if let Some(taint) = untolerated_taint(pod, node) {
-        let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-        return Some(format!("node(s) had untolerated taint {{{key}: {value}}}"));
+    if untolerated_taint(pod, node).is_some() {
+        return Some("node(s) had untolerated taint(s)".into());
     }
     if !is_selected(pod, node) {
         return Some(NOT_SELECTED.into());
@@ -124,7 +123,7 @@ mod tests {
             json!({"taints": [{"key": "soft", "effect": "PreferNoSchedule"},
             {"key": "for", "value": "cows", "effect": "NoSchedule"}]})
         };
-        let repelled = Some("node(s) had untolerated taint {for: cows}");
+        let repelled = Some("node(s) had untolerated taint(s)");
         check(json!({}), tainted(), repelled);
         let tolerate = |toleration: Value, expect| check(json!({"tolerations": [toleration]}), tainted(), expect);
         tolerate(json!({"key": "for", "value": "cows"}), None);

@@ -149,8 +149,9 @@ impl Scheduling {
                 continue;
             };
             let (client, now) = (self.client.clone(), self.clock.now());
+            let version = self.scheduler.version(&pod).to_owned();
             self.work.push(Box::pin(async move {
-                let result = perform(&client, &pod, &action, now).await;
+                let result = perform(&client, &pod, &action, &version, now).await;
                 (pod, action, result)
             }));
         }

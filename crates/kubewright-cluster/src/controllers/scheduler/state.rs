@@ -24,7 +24,7 @@ use crate::controllers::{reconcile::Key, value::list};
 
 /// Why a node can't take a pod whose claim only one pod may use.
 const CLAIM_IN_USE: &str =
-    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
 /// The objects that matter to the scheduler.
 #[derive(Debug, Default)]

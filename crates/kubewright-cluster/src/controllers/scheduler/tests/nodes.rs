@@ -38,7 +38,7 @@ fn pods_are_bound_to_nodes_that_take_them() {
     let tolerant = json!({"tolerations": [{"operator": "Exists"}], "nodeSelector": {"name": "a"}});
     assert_eq!(place(&mut scheduler, &sized("tolerant", 0, "2", tolerant)), "a");
     let key = put(&mut scheduler, &sized("huge", 0, "3", json!({})));
-    let why = "0/3 nodes are available: 1 node(s) had untolerated taint {for: cows}, 2 Insufficient cpu. no new claims to deallocate, preemption: 0/3 \
+    let why = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new claims to deallocate, preemption: 0/3 \
                nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod.";
     assert_eq!(refused(&mut scheduler, &key), why);
 }

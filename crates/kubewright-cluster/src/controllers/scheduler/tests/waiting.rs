@@ -140,7 +140,7 @@ fn a_claim_of_one_pod_is_used_by_one_pod() {
     put(&mut scheduler, &bound(using("first", "one", 1)));
     put(&mut scheduler, &bound(using("shared", "many", 1)));
     let second = put(&mut scheduler, &using("second", "one", 1));
-    let why = "1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    let why = "1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
     assert!(refused(&mut scheduler, &second).contains(why));
     let other = put(&mut scheduler, &using("other", "many", 1));
     assert_eq!(scheduler.decide(&other), Some(PodAction::Bind(NODE_NAME.into())));
