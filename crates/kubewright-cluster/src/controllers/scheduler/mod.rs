@@ -19,6 +19,7 @@ mod devices;
 pub(crate) mod filter;
 pub(crate) mod fit;
 mod group;
+mod images;
 mod placement;
 pub(crate) mod ports;
 mod preemption;

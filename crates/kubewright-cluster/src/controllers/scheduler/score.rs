@@ -1,6 +1,6 @@
 //! Which of the nodes that would do is the best for a pod. The rules are those of kube-scheduler's plugins
-//! `TaintToleration`, `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `DynamicResources`, `NodeResourcesFit`
-//! and `NodeResourcesBalancedAllocation`, with their weights. Pure.
+//! `TaintToleration`, `NodeAffinity`, `PodTopologySpread`, `InterPodAffinity`, `DynamicResources`, `NodeResourcesFit`,
+//! `NodeResourcesBalancedAllocation` and `ImageLocality` ([`images`]), with their weights. Pure.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{
     candidate::Candidate,
     filter::{is_tolerated, meets},
     fit::Requested,
-    spread,
+    images, spread,
     state::{ClusterState, Relations},
 };
 use crate::controllers::value::{int, list, text};
@@ -21,6 +21,7 @@ const WEIGHT_OF_AFFINITY: i64 = 2;
 const WEIGHT_OF_SPREAD: i64 = 2;
 const WEIGHT_OF_OTHER_PODS: i64 = 2;
 const WEIGHT_OF_DEVICES: i64 = 2;
+const WEIGHT_OF_IMAGES: i64 = 1;
 
 /// Returns the first node with the highest score; `None` for an empty list of nodes.
 pub(super) fn best<'a>(
@@ -48,6 +49,7 @@ pub(super) fn best<'a>(
     };
     add(WEIGHT_OF_OTHER_PODS, other_pods);
     add(WEIGHT_OF_DEVICES, shares(nodes, |node| state.devices.score(pod, relations.demand(), node)).collect());
+    add(WEIGHT_OF_IMAGES, images::scores(pod.object, nodes, state.nodes.values().map(|node| &**node)));
     let mut best: Option<(i64, &str)> = None;
     for ((name, _), score) in nodes.iter().zip(scores) {
         if best.is_none_or(|(highest, _)| score > highest) {

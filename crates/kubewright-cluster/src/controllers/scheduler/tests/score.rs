@@ -35,6 +35,25 @@ fn soft(key: &str) -> Value {
 }
 
 #[test]
+fn nodes_with_the_images_of_a_pod_are_preferred() {
+    let mut scheduler = scheduler();
+    let image = json!([{"names": ["web:1"], "sizeBytes": 1_000_000_000}]);
+    let mut node = (*scheduler.state.nodes["b1"]).clone();
+    node["status"]["images"] = image;
+    node["status"]["allocatable"]["cpu"] = "100".into();
+    scheduler.state.nodes.insert("b1".into(), node.into());
+    let with_image = |name: &str, image: &str| {
+        let mut pod = web(name, json!({}));
+        pod["spec"]["containers"][0]["image"] = image.into();
+        pod
+    };
+    assert_eq!(place(&mut scheduler, &with_image("1", "other:1")), "a1");
+    let mut scheduler_with_image = self::scheduler();
+    scheduler_with_image.state.nodes.clone_from(&scheduler.state.nodes);
+    assert_eq!(place(&mut scheduler_with_image, &with_image("1", "web:1")), "b1");
+}
+
+#[test]
 fn pods_are_spread_by_soft_constraints() {
     let zone = || soft("topology.kubernetes.io/zone");
     let mut scheduler = scheduler();
