@@ -79,7 +79,31 @@ pub(super) fn answer(query: &[u8], records: impl Fn(&str) -> Option<Vec<Record>>
     if reply.answers.is_empty() {
         reply.name_servers.extend(authority());
     }
+    reply.additional_records = addresses_of_targets(&reply, &records);
     encode(&reply)
+}
+
+/// Returns the addresses of the hosts that answers about services name, each once, which saves clients the queries for
+/// them.
+fn addresses_of_targets(
+    reply: &Packet<'_>,
+    records: &impl Fn(&str) -> Option<Vec<Record>>,
+) -> Vec<ResourceRecord<'static>> {
+    let mut targets: Vec<String> = Vec::new();
+    for answer in &reply.answers {
+        if let RData::SRV(service) = &answer.rdata {
+            let target = service.target.to_string();
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+    }
+    let addresses = targets.iter().flat_map(|target| {
+        let found = records(target).into_iter().flatten();
+        let addresses = found.filter(|record| matches!(record, Record::Address(_)));
+        addresses.filter_map(|record| Some(ResourceRecord::new(owned(target)?, CLASS::IN, TTL, data(record)?)))
+    });
+    addresses.collect()
 }
 
 /// Adds what another server has answered for the target of an alias.
@@ -113,6 +137,7 @@ pub(super) fn fit(query: &[u8], reply: Vec<u8>) -> Vec<u8> {
     let shortened = || {
         let mut short = Packet::parse(&reply).ok()?;
         short.answers.clear();
+        short.additional_records.clear();
         short.set_flags(PacketFlag::TRUNCATION);
         bytes(&short)
     };
@@ -150,7 +175,7 @@ fn owned(name: &str) -> Option<Name<'static>> {
 fn data(record: Record) -> Option<RData<'static>> {
     Some(match record {
         Record::Address(address) => RData::A(A::from(address)),
-        Record::Service(port, target) => RData::SRV(SRV { priority: 0, weight: 100, port, target: owned(&target)? }),
+        Record::Service(port, weight, target) => RData::SRV(SRV { priority: 0, weight, port, target: owned(&target)? }),
         Record::Alias(target) => RData::CNAME(CNAME(owned(&target)?)),
         Record::Pointer(name) => RData::PTR(PTR(owned(&name)?)),
         Record::Text(text) => RData::TXT(TXT::new().with_string(text).ok()?),
@@ -185,6 +210,15 @@ mod tests {
             "alias.shop.svc.cluster.local" => vec![Record::Alias("web.shop.svc.cluster.local".into())],
             "out.shop.svc.cluster.local" => vec![Record::Alias("example.com".into())],
             "loop.shop.svc.cluster.local" => vec![Record::Alias("loop.shop.svc.cluster.local".into())],
+            "_sql._tcp.db.shop.svc.cluster.local" => vec![
+                Record::Address([127, 1, 0, 1].into()),
+                Record::Service(1, 50, "db-0.db.shop.svc.cluster.local".into()),
+                Record::Service(2, 50, "db-0.db.shop.svc.cluster.local".into()),
+            ],
+            "db-0.db.shop.svc.cluster.local" => vec![
+                Record::Address([127, 1, 0, 1].into()),
+                Record::Service(1, 100, "db-0.db.shop.svc.cluster.local".into()),
+            ],
             "many.shop.svc.cluster.local" => (0..100).map(|n| Record::Address([127, 1, 0, n].into())).collect(),
             _ => return None,
         })
@@ -208,6 +242,27 @@ mod tests {
         assert!(matches!(&packet.answers[0].rdata, RData::A(a) if a.address == u32::from_be_bytes([127, 96, 0, 1])));
         let bytes = reply("alias.shop.svc.cluster.local", TYPE::A);
         assert_eq!(Packet::parse(&bytes).unwrap().answers.len(), 2, "an alias, and the address of its target");
+    }
+
+    #[test]
+    fn answers_about_services_have_the_addresses_of_their_hosts() {
+        let bytes = reply("_sql._tcp.db.shop.svc.cluster.local", TYPE::SRV);
+        let packet = Packet::parse(&bytes).unwrap();
+        let ports: Vec<_> = packet
+            .answers
+            .iter()
+            .map(|answer| match &answer.rdata {
+                RData::SRV(service) => (service.port, service.weight),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ports, [(1, 50), (2, 50)]);
+        let [one] = &packet.additional_records[..] else { panic!("{packet:?}") };
+        assert_eq!(one.name.to_string(), "db-0.db.shop.svc.cluster.local");
+        assert!(matches!(&one.rdata, RData::A(a) if a.address == u32::from_be_bytes([127, 1, 0, 1])));
+        let bytes = reply("_sql._tcp.db.shop.svc.cluster.local", TYPE::A);
+        let packet = Packet::parse(&bytes).unwrap();
+        assert_eq!((packet.answers.len(), packet.additional_records.len()), (1, 0));
     }
 
     #[test]

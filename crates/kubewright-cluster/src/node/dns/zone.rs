@@ -22,8 +22,8 @@ const VERSION: &str = "1.1.0";
 pub(crate) enum Record {
     /// An address.
     Address(Ipv4Addr),
-    /// The port of a service, and the name of a host that serves it.
-    Service(u16, String),
+    /// The port of a service, the weight among those of the same name, and the name of a host that serves it.
+    Service(u16, u16, String),
     /// Another name.
     Alias(String),
     /// The name of an address.
@@ -79,7 +79,7 @@ impl<'a> Zone<'a> {
         below(DOMAIN) || below("127.in-addr.arpa")
     }
 
-    fn of_services(self, labels: &[&str]) -> Option<Vec<Record>> {
+    fn of_services<'q>(self, labels: &[&'q str]) -> Option<Vec<Record>> {
         let Some((namespace, rest)) = labels.split_last() else { return Some(Vec::new()) };
         let Some((name, rest)) = rest.split_last() else {
             let known = self
@@ -95,36 +95,36 @@ impl<'a> Zone<'a> {
         {
             return rest.is_empty().then(|| vec![Record::Alias(target.trim_end_matches('.').to_lowercase())]);
         }
-        let headless = text(service, "/spec/clusterIP") == "None";
-        match rest {
-            [] if headless => {
-                let addresses: Vec<_> = self.endpoints(namespace, name).filter_map(Endpoint::record).collect();
-                (!addresses.is_empty()).then_some(addresses)
+        let without_mark = |label: &'q str| label.strip_prefix('_').unwrap_or(label);
+        let asked = match *rest {
+            [] => Asked::default(),
+            [endpoint] => Asked { endpoint, ..Asked::default() },
+            [port, protocol] => {
+                Asked { port: without_mark(port), protocol: without_mark(protocol), ..Asked::default() }
             }
-            [] => Some(text(service, "/spec/clusterIP").parse().map(Record::Address).into_iter().collect()),
-            [port, protocol] if port.starts_with('_') && protocol.starts_with('_') => {
-                let wanted = (&port[1..], &protocol[1..]);
-                let base = format!("{name}.{namespace}.svc.{DOMAIN}");
-                let found: Vec<_> = if headless {
-                    let each = self.endpoints(namespace, name);
-                    each.flat_map(|endpoint| {
-                        let target = format!("{}.{base}", endpoint.label());
-                        ports(endpoint.slice, "/ports", wanted).map(move |port| Record::Service(port, target.clone()))
-                    })
-                    .collect()
-                } else {
-                    ports(service, "/spec/ports", wanted).map(|port| Record::Service(port, base.clone())).collect()
-                };
-                (!found.is_empty()).then_some(found)
-            }
-            [protocol] if matches!(*protocol, "_tcp" | "_udp" | "_sctp") => Some(Vec::new()),
-            [host] if headless => {
-                let here = self.endpoints(namespace, name).filter(|endpoint| endpoint.label() == *host);
-                let addresses: Vec<_> = here.filter_map(Endpoint::record).collect();
-                (!addresses.is_empty()).then_some(addresses)
-            }
-            _ => None,
+            _ => return None,
+        };
+        let servers = self.servers(namespace, name, service, asked);
+        (!servers.is_empty()).then(|| records_of(servers))
+    }
+
+    /// Returns who serves a Service: its endpoints if it is headless or one of them is asked for, else its address.
+    fn servers(self, namespace: &str, name: &str, service: &Value, asked: Asked<'_>) -> Vec<Server> {
+        let base = format!("{name}.{namespace}.svc.{DOMAIN}");
+        let own = text(service, "/spec/clusterIP");
+        let server =
+            |address: &str, port, name: &str| Server { address: address.parse().ok(), port, name: name.into() };
+        if own != "None" && asked.endpoint.is_empty() {
+            return ports(service, "/spec/ports", asked).into_iter().map(|port| server(own, port, &base)).collect();
         }
+        let endpoints = self.endpoints(namespace, name);
+        let found = endpoints.filter(|one| asked.endpoint.is_empty() || one.label() == asked.endpoint);
+        let of_endpoint = |endpoint: Endpoint<'_>| {
+            let name = format!("{}.{base}", endpoint.label());
+            let ports = ports(endpoint.slice, "/ports", asked);
+            ports.into_iter().map(|port| server(endpoint.address, port, &name)).collect::<Vec<_>>()
+        };
+        found.flat_map(of_endpoint).collect()
     }
 
     /// Returns the names of an address, which is given in reverse.
@@ -160,23 +160,55 @@ impl<'a> Zone<'a> {
 }
 
 impl Endpoint<'_> {
-    fn record(self) -> Option<Record> {
-        self.address.parse().ok().map(Record::Address)
-    }
-
     /// Returns the label of its name: that of its host, or one made of its address.
     fn label(self) -> String {
         if self.host.is_empty() { self.address.replace('.', "-") } else { self.host.to_lowercase() }
     }
 }
 
-/// Returns the numbers of the ports with a name and a protocol.
-fn ports<'a>(object: &'a Value, path: &str, (name, protocol): (&'a str, &'a str)) -> impl Iterator<Item = u16> + 'a {
-    let named = list(object, path).iter().filter(move |port| {
-        let given = port["protocol"].as_str().unwrap_or("TCP");
-        text(port, "/name") == name && given.eq_ignore_ascii_case(protocol)
-    });
-    named.filter_map(|port| u16::try_from(port["port"].as_u64()?).ok())
+/// What a name below that of a Service asks for; empty texts ask for anything.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked<'a> {
+    endpoint: &'a str,
+    port: &'a str,
+    protocol: &'a str,
+}
+
+/// An endpoint or a Service, at one of its ports.
+#[derive(Debug)]
+struct Server {
+    address: Option<Ipv4Addr>,
+    /// The port, if it has one.
+    port: Option<u16>,
+    name: String,
+}
+
+/// Returns the addresses and ports of what has a name, each once.
+fn records_of(servers: Vec<Server>) -> Vec<Record> {
+    // All have the same share of a hundred, those without a port, too.
+    let weight = u16::try_from(100 / servers.len().max(1)).unwrap_or_default().max(1);
+    let addresses = servers.iter().filter_map(|server| server.address.map(Record::Address)).collect::<Vec<_>>();
+    let services = servers.into_iter().filter_map(|server| Some(Record::Service(server.port?, weight, server.name)));
+    let mut records: Vec<Record> = Vec::new();
+    for record in addresses.into_iter().chain(services) {
+        if !records.contains(&record) {
+            records.push(record);
+        }
+    }
+    records
+}
+
+/// Returns the numbers of the ports with a name and a protocol; `None` stands for no ports at all, which only those who
+/// ask for none find.
+fn ports(object: &Value, path: &str, asked: Asked<'_>) -> Vec<Option<u16>> {
+    let is_asked = |wanted: &str, given: &str| wanted.is_empty() || wanted.eq_ignore_ascii_case(given);
+    let is_meant = |name: &str, protocol: &str| is_asked(asked.port, name) && is_asked(asked.protocol, protocol);
+    let all = list(object, path);
+    if all.is_empty() {
+        return if is_meant("", "") { vec![None] } else { Vec::new() };
+    }
+    let meant = all.iter().filter(|port| is_meant(text(port, "/name"), port["protocol"].as_str().unwrap_or("TCP")));
+    meant.map(|port| u16::try_from(port["port"].as_u64()?).ok()).collect()
 }
 
 #[cfg(test)]
@@ -200,6 +232,14 @@ mod tests {
             ("shop", "web", json!({"spec": {"clusterIP": "127.96.0.1", "ports": port}})),
             ("shop", "db", json!({"spec": {"clusterIP": "None"}})),
             ("shop", "none", json!({"spec": {"clusterIP": "None"}})),
+            (
+                "shop",
+                "two",
+                json!({"spec": {"clusterIP": "127.96.0.2", "ports": [
+                    {"name": "a", "port": 1}, {"name": "b", "port": 2, "protocol": "UDP"}, {"name": "c", "port": 1},
+                ]}}),
+            ),
+            ("shop", "plain", json!({"spec": {"clusterIP": "None"}})),
             ("shop", "out", json!({"spec": {"type": "ExternalName", "externalName": "Example.com."}})),
         ]);
         let slice = json!({"metadata": {"labels": {SERVICE: "db"}},
@@ -209,26 +249,57 @@ mod tests {
             {"addresses": ["127.1.0.9"]},
             {"addresses": ["127.1.0.7"], "hostname": "db-2", "conditions": {"ready": false}},
         ]});
-        let slices = objects(&[("shop", "db-x", slice)]);
+        let of_web = json!({"metadata": {"labels": {SERVICE: "web"}}, "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [{"addresses": ["127.1.0.5"]}]});
+        let without_ports =
+            json!({"metadata": {"labels": {SERVICE: "plain"}}, "endpoints": [{"addresses": ["127.1.0.4"]}]});
+        let slices = objects(&[("shop", "db-x", slice), ("shop", "web-x", of_web), ("shop", "plain-x", without_ports)]);
         let zone = Zone { services: &services, slices: &slices };
         let address = |text: &str| Record::Address(text.parse().unwrap());
+        let service =
+            |port, weight, name: &str| Record::Service(port, weight, format!("{name}.shop.svc.cluster.local"));
         for (name, expect) in [
-            ("web.shop.svc.cluster.local", Some(vec![address("127.96.0.1")])),
-            (
-                "_http._tcp.web.shop.svc.cluster.local",
-                Some(vec![Record::Service(80, "web.shop.svc.cluster.local".into())]),
-            ),
+            ("web.shop.svc.cluster.local", Some(vec![address("127.96.0.1"), service(80, 100, "web")])),
+            ("_http._tcp.web.shop.svc.cluster.local", Some(vec![address("127.96.0.1"), service(80, 100, "web")])),
+            ("http.tcp.web.shop.svc.cluster.local", Some(vec![address("127.96.0.1"), service(80, 100, "web")])),
             ("_http._udp.web.shop.svc.cluster.local", None),
-            ("_tcp.web.shop.svc.cluster.local", Some(vec![])),
-            ("db.shop.svc.cluster.local", Some(vec![address("127.1.0.8"), address("127.1.0.9")])),
-            ("db-0.db.shop.svc.cluster.local", Some(vec![address("127.1.0.8")])),
-            ("127-1-0-9.db.shop.svc.cluster.local", Some(vec![address("127.1.0.9")])),
+            ("_tcp.web.shop.svc.cluster.local", None),
+            ("x._http._tcp.web.shop.svc.cluster.local", None),
+            // An endpoint of a Service with an address has a name, too.
+            (
+                "127-1-0-5.web.shop.svc.cluster.local",
+                Some(vec![address("127.1.0.5"), service(8080, 100, "127-1-0-5.web")]),
+            ),
+            ("127-1-0-6.web.shop.svc.cluster.local", None),
+            // Each has its share; two ports with the same number are one record.
+            (
+                "two.shop.svc.cluster.local",
+                Some(vec![address("127.96.0.2"), service(1, 33, "two"), service(2, 33, "two")]),
+            ),
+            (
+                "db.shop.svc.cluster.local",
+                Some(vec![
+                    address("127.1.0.8"),
+                    address("127.1.0.9"),
+                    service(5432, 50, "db-0.db"),
+                    service(5432, 50, "127-1-0-9.db"),
+                ]),
+            ),
+            ("db-0.db.shop.svc.cluster.local", Some(vec![address("127.1.0.8"), service(5432, 100, "db-0.db")])),
+            (
+                "127-1-0-9.db.shop.svc.cluster.local",
+                Some(vec![address("127.1.0.9"), service(5432, 100, "127-1-0-9.db")]),
+            ),
+            ("plain.shop.svc.cluster.local", Some(vec![address("127.1.0.4")])),
+            ("_a._tcp.plain.shop.svc.cluster.local", None),
             ("db-2.db.shop.svc.cluster.local", None),
             (
                 "_sql._tcp.db.shop.svc.cluster.local",
                 Some(vec![
-                    Record::Service(5432, "db-0.db.shop.svc.cluster.local".into()),
-                    Record::Service(5432, "127-1-0-9.db.shop.svc.cluster.local".into()),
+                    address("127.1.0.8"),
+                    address("127.1.0.9"),
+                    service(5432, 50, "db-0.db"),
+                    service(5432, 50, "127-1-0-9.db"),
                 ]),
             ),
             ("none.shop.svc.cluster.local", None),
@@ -242,6 +313,7 @@ mod tests {
             ("nonsense.cluster.local", None),
             ("1.0.96.127.in-addr.arpa", Some(vec![Record::Pointer("web.shop.svc.cluster.local".into())])),
             ("8.0.1.127.in-addr.arpa", Some(vec![Record::Pointer("db-0.db.shop.svc.cluster.local".into())])),
+            ("5.0.1.127.in-addr.arpa", Some(vec![Record::Pointer("127-1-0-5.web.shop.svc.cluster.local".into())])),
             ("9.0.1.127.in-addr.arpa", Some(vec![Record::Pointer("127-1-0-9.db.shop.svc.cluster.local".into())])),
             ("7.0.1.127.in-addr.arpa", None),
         ] {
