@@ -28,6 +28,7 @@ use crate::{
         node_directory::{self, NodeDirectory},
         object::{self, Capacity},
         pods::NodePods,
+        probe_counts::ProbeCounts,
         process::{raise_open_files, stop_ignoring_terminal_signals},
         proxy::{self, ListenerContext, Places},
         simulation::Simulation,
@@ -59,6 +60,7 @@ pub(super) struct NodeParts {
     host_usage: HostUsage,
     simulated_usage: SimulatedUsage,
     pods: NodePods,
+    probes: ProbeCounts,
 }
 
 impl NodeParts {
@@ -71,6 +73,7 @@ impl NodeParts {
             host_usage: HostUsage::default(),
             simulated_usage: SimulatedUsage::new(clock.clone(), pods.objects().clone()),
             pods,
+            probes: ProbeCounts::default(),
         }
     }
 
@@ -98,7 +101,8 @@ impl NodeParts {
             api = api.node(NODE_NAME).action("", "v1", "pods", "log", action).component("scheduler");
         }
         if let Some(totals) = self.usage_totals(pods) {
-            api = api.action("", "v1", "nodes", "proxy", Arc::new(KubeletApi::new(totals, self.pods.clone())));
+            let shown = (self.pods.clone(), self.probes.clone());
+            api = api.action("", "v1", "nodes", "proxy", Arc::new(KubeletApi::new(totals, shown, clock.now())));
         }
         if let Some(metrics) = self.metrics(pods) {
             api = api.resource_metrics(metrics);
@@ -233,6 +237,7 @@ impl Cluster {
             capacity,
             writes: Semaphore::new(WRITES),
             measurements: Semaphore::new(1),
+            probes: parts.probes,
             tokens: Default::default(),
             setpriv: Default::default(),
             view_tools: Default::default(),

@@ -50,6 +50,7 @@ pub(crate) mod object;
 mod pod;
 pub(crate) mod pods;
 pub(crate) mod privileges;
+pub(crate) mod probe_counts;
 pub(crate) mod process;
 mod process_streams;
 pub(crate) mod proxy;
@@ -100,6 +101,7 @@ use self::{
     object::Capacity,
     pod::worker::{Message, Worker},
     pods::NodePods,
+    probe_counts::ProbeCounts,
     process::Processes,
     tokens::Tokens,
     view::Tools,
@@ -155,6 +157,8 @@ pub(crate) struct NodeContext {
     pub(crate) writes: Semaphore,
     /// Held while the local storage of a pod is measured.
     pub(crate) measurements: Semaphore,
+    /// What is counted of the probes.
+    pub(crate) probes: ProbeCounts,
     /// The tokens of the pods.
     pub(crate) tokens: Tokens,
     /// The program that restricts the privileges of containers, once it is known whether there is one.

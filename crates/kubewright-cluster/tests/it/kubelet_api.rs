@@ -30,6 +30,34 @@ fn code(result: Result<String, kube::Error>) -> u16 {
 }
 
 #[tokio::test]
+async fn probes_are_counted() {
+    let cluster = running().await;
+    let mut probed = pod("web", "sleep 1000", json!({}));
+    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    let containers = &mut probed.spec.as_mut().expect("a spec").containers;
+    containers[0].readiness_probe = serde_json::from_value(probe).expect("a probe");
+    create(&cluster, &probed).await;
+    let uid = until(&cluster, "web", is_running).await.metadata.uid.unwrap_or_default();
+    let labels = r#"container="main",namespace="default",pod="web","#;
+    let sample =
+        format!(r#"prober_probe_total{{{labels}pod_uid="{uid}",probe_type="Readiness",result="successful"}} "#);
+    let durations = format!(r#"prober_probe_duration_seconds_count{{{labels}probe_type="Readiness"}} "#);
+    let metrics = eventually("the probe has succeeded", async || {
+        let text = get(&cluster, "/metrics/probes").await.ok()?;
+        text.contains(&sample).then_some(text)
+    });
+    let metrics = metrics.await;
+    assert!(metrics.contains(&durations) && metrics.contains("\nprocess_start_time_seconds "), "{metrics}");
+    crate::pods(&cluster).delete("web", &kube::api::DeleteParams::default().grace_period(0)).await.expect("deleted");
+    eventually("its probes are forgotten", async || {
+        let text = get(&cluster, "/metrics/probes").await.ok()?;
+        (!text.contains("prober_probe_total{")).then_some(())
+    })
+    .await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_container_that_computes_has_used_cpu() {
     let cluster = running().await;
     create(&cluster, &pod("busy", "(while :; do :; done) & wait", json!({}))).await;

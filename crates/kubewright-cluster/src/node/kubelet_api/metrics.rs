@@ -3,7 +3,7 @@
 use kubewright_apimachinery::status::Status;
 use prometheus::{
     TextEncoder,
-    proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
+    proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType},
 };
 
 /// Returns a metric without samples: a counter if its name says so, otherwise a gauge.
@@ -15,8 +15,36 @@ pub(super) fn family(name: &str, help: &str) -> MetricFamily {
     family
 }
 
-/// Adds a sample. Its time is in milliseconds since 1970; 0 stands for none.
-pub(super) fn add_sample(family: &mut MetricFamily, labels: &[(&str, &str)], value: f64, at: i64) {
+/// Returns a histogram without samples.
+pub(super) fn histogram(name: &str, help: &str) -> MetricFamily {
+    let mut family = family(name, help);
+    family.set_field_type(MetricType::HISTOGRAM);
+    family
+}
+
+/// Adds the sample of a histogram: how many values there are up to each bound, and their number and sum.
+pub(super) fn add_histogram(
+    family: &mut MetricFamily,
+    labels: &[(&str, &str)],
+    classes: impl Iterator<Item = (f64, u64)>,
+    (count, sum): (u64, f64),
+) {
+    let mut histogram = Histogram::default();
+    let bucket = |(bound, count): (f64, u64)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound);
+        bucket.set_cumulative_count(count);
+        bucket
+    };
+    histogram.set_bucket(classes.map(bucket).collect());
+    histogram.set_sample_count(count);
+    histogram.set_sample_sum(sum);
+    let mut metric = labeled(labels);
+    metric.set_histogram(histogram);
+    family.mut_metric().push(metric);
+}
+
+fn labeled(labels: &[(&str, &str)]) -> Metric {
     let pair = |(name, value): &(&str, &str)| {
         let mut pair = LabelPair::default();
         pair.set_name((*name).into());
@@ -25,6 +53,12 @@ pub(super) fn add_sample(family: &mut MetricFamily, labels: &[(&str, &str)], val
     };
     let mut metric = Metric::default();
     metric.set_label(labels.iter().map(pair).collect());
+    metric
+}
+
+/// Adds a sample. Its time is in milliseconds since 1970; 0 stands for none.
+pub(super) fn add_sample(family: &mut MetricFamily, labels: &[(&str, &str)], value: f64, at: i64) {
+    let mut metric = labeled(labels);
     metric.set_timestamp_ms(at);
     if family.get_field_type() == MetricType::COUNTER {
         let mut counter = Counter::default();

@@ -4,18 +4,21 @@
 //! * [`stats`]: `/stats/summary` and `/metrics/resource`
 //! * [`cadvisor`]: the text of `/metrics/cadvisor`
 //! * [`own_metrics`]: the text of `/metrics`
+//! * [`probes`]: the text of `/metrics/probes`
 //! * [`logs`]: the files of `/logs/`
 
 mod cadvisor;
 mod logs;
 mod metrics;
 mod own_metrics;
+mod probes;
 mod stats;
 
 use std::{path::Path, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Response, StatusCode, header};
+use jiff::Timestamp;
 use kubewright_apimachinery::status::Status;
 use kubewright_apiserver::{Action, ActionRequest, Body};
 use serde_json::{Value, json};
@@ -23,6 +26,7 @@ use serde_json::{Value, json};
 use self::{logs::Found, stats::Stats};
 use super::{
     pods::{NodePods, STATUSES},
+    probe_counts::ProbeCounts,
     usage::UsageTotals,
 };
 use crate::controllers::value::list;
@@ -33,12 +37,20 @@ pub(crate) struct KubeletApi {
     usage: Arc<dyn UsageTotals>,
     /// The pods of the node.
     pods: NodePods,
+    /// Their probes.
+    probes: ProbeCounts,
+    /// When the node was started.
+    started: Timestamp,
 }
 
 impl KubeletApi {
-    /// Creates a handler for a node with these pods.
-    pub(crate) fn new(usage: Arc<dyn UsageTotals>, pods: NodePods) -> Self {
-        Self { usage, pods }
+    /// Creates a handler for a node with these pods and probes, which is started at a time.
+    pub(crate) fn new(
+        usage: Arc<dyn UsageTotals>,
+        (pods, probes): (NodePods, ProbeCounts),
+        started: Timestamp,
+    ) -> Self {
+        Self { usage, pods, probes, started }
     }
 
     fn answer(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
@@ -56,6 +68,7 @@ impl KubeletApi {
             }
             "/metrics/resource" => metrics_text(self.stats(&request.object).metrics()?),
             "/metrics/cadvisor" => metrics_text(self.stats(&request.object).cadvisor()?),
+            "/metrics/probes" => metrics_text(probes::text_of(&self.probes.all(), self.started)?),
             "/stats/summary" => document(&self.stats(&request.object).summary()),
             "/pods" => document(&list_of(self.pods.objects().all().iter().map(|pod| (**pod).clone()).collect())),
             "/runningpods" => {

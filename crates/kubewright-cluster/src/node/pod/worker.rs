@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::{
+    api::core::v1::{Pod, PodStatus},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kubewright_apimachinery::watch;
 use tokio::{
     sync::mpsc,
@@ -25,8 +28,15 @@ use super::{
 use crate::{
     events::{ObjectEvent, whole_seconds},
     node::{
-        NodeContext, address::Lease, environment::Reference, mounts, network::PodSandbox, process::Process,
-        view::SharedProcesses, volume,
+        NodeContext,
+        address::Lease,
+        environment::Reference,
+        mounts,
+        network::PodSandbox,
+        probe_counts::{Probed, name_of},
+        process::Process,
+        view::SharedProcesses,
+        volume,
     },
     object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
@@ -322,10 +332,26 @@ impl Worker {
         let Some((_, prober)) = self.processes.get(&index) else { return };
         let Some(probe) = probe_type.of(&prober.container).cloned() else { return };
         let (prober, events) = (prober.clone(), self.events.0.clone());
+        let (clock, counts) = (self.host.clock.clone(), self.host.probes.clone());
+        let probed = self.probed(&prober.container.name, probe_type);
         self.tasks.spawn(async move {
+            let begun = clock.monotonic();
             let outcome = prober.probe(&probe).await;
+            counts.add(probed, &outcome, clock.monotonic().saturating_sub(begun));
             let _gone = events.send(ContainerEvent::Probed(index, id, probe_type, outcome));
         });
+    }
+
+    fn probed(&self, container: &str, probe_type: ProbeType) -> Probed {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let ObjectMeta { namespace, name, uid, .. } = &self.machine.pod.metadata;
+        Probed {
+            container: container.into(),
+            namespace: text(namespace),
+            pod: text(name),
+            uid: text(uid),
+            kind: name_of(probe_type),
+        }
     }
 
     /// Measures the local storage if it is time to.
@@ -461,6 +487,7 @@ impl Worker {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let uid = text(&metadata.uid);
         self.host.tokens.forget(&uid);
+        self.host.probes.forget(&uid);
         self.host.hosts.remove(&uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         self.release_devices(&uid).await;
