@@ -96,6 +96,10 @@ impl Scheduler {
                     let concerns = |waiting: &Waiting| self.state.devices.matters(&scope, &waiting.object);
                     return self.in_order(self.waiting.iter().filter(|one| concerns(one.1)).map(|(pod, _)| pod));
                 }
+                if self.state.volume_limits.take(change) {
+                    let has_claims = |waiting: &Waiting| claims_of(&waiting.object).next().is_some();
+                    return self.in_order(self.waiting.iter().filter(|one| has_claims(one.1)).map(|(pod, _)| pod));
+                }
                 let Some(scope) = self.state.volumes.take(change) else {
                     self.state.groups.take(storage, &change.stored, gone);
                     return Vec::new();

@@ -1,9 +1,9 @@
 //! The scheduler, which binds pods to nodes. A pod that can't be bound waits, and its condition contains the reason.
 //!
 //! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), the host ports of pods
-//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), which devices
-//! their claims get ([`devices`]), topology spread constraints ([`spread`]), and the affinity between pods
-//! ([`affinity`]). [`state`] combines these, [`placement`]
+//! ([`ports`]), what pods request of a node ([`fit`]), where their volumes are or can be ([`volumes`]), and how many
+//! a node can have ([`volume_limits`]), which devices their claims get ([`devices`]), topology spread constraints
+//! ([`spread`]), and the affinity between pods ([`affinity`]). [`state`] combines these, [`placement`]
 //! looks for a node, [`score`] compares those that would do, also by what is preferred only, and [`group`] selects
 //! which pods are to be spread by default; [`decision`] decides about each pod that waits; pods of higher priority have
 //! others evicted ([`preemption`]).
@@ -29,6 +29,7 @@ mod state;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod volume_limits;
 mod volumes;
 
 use std::time::Duration;

@@ -18,9 +18,13 @@ use super::{
     ports::{self, UsedPorts},
     spread::HardConstraints,
     terms::Namespaces,
+    volume_limits::{self, VolumeLimits},
     volumes::Volumes,
 };
-use crate::controllers::{reconcile::Key, value::list};
+use crate::controllers::{
+    reconcile::Key,
+    value::{list, text},
+};
 
 /// Why a node can't take a pod whose claim only one pod may use.
 const CLAIM_IN_USE: &str =
@@ -32,6 +36,7 @@ pub(super) struct ClusterState {
     pub(super) nodes: BTreeMap<String, Arc<Value>>,
     pub(super) namespaces: Namespaces,
     pub(super) volumes: Volumes,
+    pub(super) volume_limits: VolumeLimits,
     pub(super) devices: Devices,
     pub(super) budgets: BTreeMap<Key, Arc<Value>>,
     /// Which pods belong together.
@@ -244,6 +249,9 @@ impl<'a> Trial<'a> {
         if self.is_claim_in_use(nominated) {
             return Some(Obstacle::new(CLAIM_IN_USE, false));
         }
+        if self.exceeds_volume_limit(node, nominated) {
+            return Some(Obstacle::new(volume_limits::EXCEEDED, false));
+        }
         let conflicts = self.state.volumes.conflicts(pod, node);
         if !conflicts.is_empty() {
             return Some(Obstacle::of(conflicts.into_iter().map(str::to_owned).collect(), true));
@@ -256,6 +264,17 @@ impl<'a> Trial<'a> {
             devices::Conflict::Reason(reason) => Obstacle::new(reason, true),
             devices::Conflict::Error(why) => Obstacle { is_error: true, ..Obstacle::new(why, true) },
         })
+    }
+
+    /// Returns whether the volumes of the pod would be too many for the node.
+    fn exceeds_volume_limit(&self, node: &Value, nominated: &[&(String, Occupant)]) -> bool {
+        let name = text(node, "/metadata/name");
+        let others = || {
+            let there = self.state.on_node(name).filter(|(key, _)| !self.removed.contains(key));
+            let there = there.map(|(key, other)| (&*key.namespace, other));
+            there.chain(nominated.iter().map(|(namespace, other)| (&**namespace, other)))
+        };
+        self.state.volume_limits.are_exceeded(self.pod, name, &self.state.volumes, others)
     }
 
     /// Returns whether another pod has a claim of the pod that only one pod may use.

@@ -89,6 +89,13 @@ impl Reservation {
     }
 }
 
+/// The identity of a volume of a CSI driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CsiVolume {
+    pub(super) driver: String,
+    pub(super) handle: String,
+}
+
 /// How far the binding of the volumes of a pod is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
@@ -142,6 +149,26 @@ impl Volumes {
 
     fn volume(&self, name: &str) -> Option<&Arc<Value>> {
         self.volumes.get(&Key { namespace: String::new(), name: name.to_owned() })
+    }
+
+    /// Returns the volume of a claim if it is one of a CSI driver. One that is to be created yet counts as its own.
+    pub(super) fn csi_volume(&self, namespace: &str, claim: &str) -> Option<CsiVolume> {
+        let key = Key { namespace: namespace.to_owned(), name: claim.to_owned() };
+        let claim = self.claims.get(&key)?;
+        let volume = text(claim, "/spec/volumeName");
+        if self.volume(volume).is_some() {
+            return self.csi_volume_of(volume);
+        }
+        let driver = text(self.class(claim)?, "/provisioner").to_owned();
+        // No handle begins with a slash and the namespace of a claim by chance.
+        Some(CsiVolume { driver, handle: format!("/{}/{}", key.namespace, key.name) })
+    }
+
+    /// Returns a volume if it is one of a CSI driver.
+    pub(super) fn csi_volume_of(&self, name: &str) -> Option<CsiVolume> {
+        let csi = &self.volume(name)?["spec"]["csi"];
+        let (driver, handle) = (text(csi, "/driver").to_owned(), text(csi, "/volumeHandle").to_owned());
+        (!driver.is_empty() && !handle.is_empty()).then_some(CsiVolume { driver, handle })
     }
 
     fn class(&self, claim: &Value) -> Option<&Value> {

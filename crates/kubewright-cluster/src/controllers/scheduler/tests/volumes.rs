@@ -212,3 +212,44 @@ fn a_volume_with_the_label_of_a_zone_is_used_in_that_zone() {
     assert!(matches!(place(&mut scheduler, "y".into()), PodAction::Bind(_)));
     assert!(matches!(place(&mut scheduler, Value::Null), PodAction::Bind(_)), "nodes without zones");
 }
+
+#[test]
+fn a_node_has_as_many_volumes_of_a_driver_as_it_can() {
+    let mut scheduler = scheduler("d.io");
+    scheduler.state.nodes.remove("b");
+    let limit = |scheduler: &mut Scheduler, count: i64| {
+        let drivers = json!([{"name": "d.io", "allocatable": {"count": count}}, {"name": "unlimited.io"}]);
+        let node = json!({"metadata": {"name": "a"}, "spec": {"drivers": drivers}});
+        scheduler.state.volume_limits.put("CSINode", &node.into(), false);
+    };
+    limit(&mut scheduler, 2);
+    let csi = |name: &str, driver: &str| {
+        let source = json!({"driver": driver, "volumeHandle": name});
+        json!({"metadata": {"name": name}, "spec": {"csi": source}, "status": {"phase": "Bound"}})
+    };
+    for (name, driver) in [("one", "d.io"), ("two", "d.io"), ("three", "d.io"), ("other", "unlimited.io")] {
+        add(&mut scheduler, &Kind::CLAIM, bound_to(&claim(name, "1Gi"), name));
+        add(&mut scheduler, &Kind::VOLUME, csi(name, driver));
+    }
+    let mut placed = using("first", &["one", "two"]);
+    placed["spec"]["nodeName"] = "a".into();
+    put(&mut scheduler, &placed);
+    let why = "0/1 nodes are available: 1 node(s) exceed max volume count.";
+    let third = put(&mut scheduler, &using("third", &["three"]));
+    assert!(refused(&mut scheduler, &third).starts_with(why));
+    // A volume that is there counts once, and those of other drivers don't count.
+    let again = put(&mut scheduler, &using("again", &["two", "other"]));
+    assert_eq!(scheduler.decide(&again), Some(PodAction::Bind("a".into())));
+    // One that is to be created counts, too.
+    add(&mut scheduler, &Kind::CLAIM, claim("new", "1Gi"));
+    let new = put(&mut scheduler, &using("new", &["new"]));
+    assert!(refused(&mut scheduler, &new).starts_with(why));
+    limit(&mut scheduler, 3);
+    let attachment = json!({"metadata": {"name": "x"}, "spec": {
+        "attacher": "d.io", "nodeName": "a", "source": {"persistentVolumeName": "three"},
+    }});
+    scheduler.state.volume_limits.put("VolumeAttachment", &attachment.clone().into(), false);
+    assert!(refused(&mut scheduler, &new).starts_with(why), "another volume is still attached");
+    scheduler.state.volume_limits.put("VolumeAttachment", &attachment.into(), true);
+    assert_eq!(written(&mut scheduler, &new)[0]["metadata"]["name"], "new");
+}
