@@ -289,6 +289,8 @@ async fn unless(time: Duration, condition: impl Fn() -> bool) {
 #[cfg(test)]
 mod tests {
     use axum::routing::get;
+    use jiff::Timestamp;
+    use kubewright_apimachinery::clock::{Clock, VirtualClock};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         sync::oneshot,
@@ -424,14 +426,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_first_request_has_a_deadline_of_its_own() {
+        let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
         let (server, _release) = start_for_one().await;
         for sent in [&b""[..], &REQUEST[..9]] {
-            let start = tokio::time::Instant::now();
+            let start = clock.monotonic();
             let mut client = connect(&server).await;
             client.write_all(sent).await.unwrap();
             let end = client.read(&mut [0; 16]).await;
             assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
-            assert_eq!(start.elapsed().as_secs(), HEADER_DEADLINE.as_secs(), "after {} bytes", sent.len());
+            let waited = (clock.monotonic() - start).as_secs();
+            assert_eq!(waited, HEADER_DEADLINE.as_secs(), "after {} bytes", sent.len());
         }
         server.shutdown().await;
     }
