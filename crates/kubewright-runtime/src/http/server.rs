@@ -266,6 +266,7 @@ impl Requests {
                 connection.as_mut().graceful_shutdown();
                 // A request may have arrived at this moment.
                 tokio::select! {
+                    biased;
                     result = connection => result,
                     () = unless(LAST_RESPONSE, || place.number().is_none()) => Ok(()),
                 }

@@ -444,7 +444,8 @@ impl Manager {
     }
 
     /// Sets the grace period for reconciles and runnables to end when the manager stops, after which they are aborted,
-    /// which is an error. Default: 30 s; [`Duration::ZERO`] aborts at once, without an error. The pod's `terminationGracePeriodSeconds` should be longer.
+    /// which is an error. Default: 30 s; [`Duration::ZERO`] aborts at once, without an error. The pod's
+    /// `terminationGracePeriodSeconds` should be longer.
     pub fn graceful_shutdown(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
