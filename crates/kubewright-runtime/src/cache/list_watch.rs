@@ -27,9 +27,10 @@ const PAGE: u32 = 500;
 /// watch after 290 seconds.
 const SILENCE: Duration = Duration::from_secs(295);
 
-/// The time within which the API server has to answer the requests that begin a watch. The connection may be dead: the
-/// next attempt uses another one.
-const ANSWER: Duration = Duration::from_secs(30);
+/// The time within which the API server has to confirm a version before a watch is resumed from it. The connection may
+/// be dead: the next attempt uses another one. The request for the watch follows on a connection that works, and its
+/// answer may come with the first event, so it has [`SILENCE`].
+const CONFIRMATION: Duration = Duration::from_secs(30);
 
 /// A new watch that ends within this time and without an event is an error, as in client-go.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -76,8 +77,8 @@ pub(crate) enum WatchError {
     Interrupted(#[source] kube::Error),
     #[error("the API server ended the watch: {0}")]
     Ended(#[source] Box<Status>),
-    #[error("no answer to the request for the watch for {} s", ANSWER.as_secs())]
-    NoAnswer,
+    #[error("no answer to a request for the watch for {} s", .0.as_secs())]
+    NoAnswer(Duration),
     #[error("the API server ended the watch at once")]
     Short,
     #[error("the streamed list ended early")]
@@ -179,14 +180,14 @@ where
         // restored from a backup, this would last until the version is reached again.
         State::Resume { version, is_reached: false } => {
             let params = selection.clone().limit(1).at(&version).matching(VersionMatch::NotOlderThan);
-            match answered(api.list_metadata(&params)).await {
+            match answered(CONFIRMATION, api.list_metadata(&params)).await {
                 Ok(_) => (None, State::Resume { version, is_reached: true }),
                 Err(error) => (Some(Err(error)), State::Resume { version, is_reached: false }),
             }
         }
         State::Resume { version, is_reached: true } => {
             let params = watch_params(selection);
-            match answered(api.watch(&params, &version)).await {
+            match answered(SILENCE, api.watch(&params, &version)).await {
                 Ok(events) => first(version, events.boxed()).await,
                 Err(error) => (Some(Err(error)), State::Resume { version, is_reached: false }),
             }
@@ -198,11 +199,11 @@ where
     }
 }
 
-/// Waits for the answer to a request that begins a watch.
-async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, WatchError> {
-    match timeout(ANSWER, request).await {
+/// Waits for the answer to a request that begins a watch, but not longer than this.
+async fn answered<T>(limit: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, WatchError> {
+    match timeout(limit, request).await {
         Ok(answer) => answer.map_err(WatchError::Start),
-        Err(_) => Err(WatchError::NoAnswer),
+        Err(_) => Err(WatchError::NoAnswer(limit)),
     }
 }
 
@@ -447,9 +448,9 @@ mod tests {
             Answer::Nothing,
         ];
         let (items, requests) = run(4, script).await;
-        assert_eq!(items, ["init", "done", "error: no answer to the request for the watch for 30 s", "applied a"]);
+        assert_eq!(items, ["init", "done", "error: no answer to a request for the watch for 295 s", "applied a"]);
         assert_eq!(requests.lines(), ["list", "watch 5", "watch 5"]);
-        assert_eq!(clock.monotonic() - start, ANSWER);
+        assert_eq!(clock.monotonic() - start, SILENCE);
     }
 
     #[tokio::test(start_paused = true)]
