@@ -87,7 +87,7 @@ metadata: {name: creators}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: ['', apps], apiVersions: [v1], operations: [CREATE], resources: [pods, replicasets, events]}
+    - {apiGroups: ['', apps, events.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [pods, replicasets, events]}
   reinvocationPolicy: Never
   mutations:
   - patchType: ApplyConfiguration
