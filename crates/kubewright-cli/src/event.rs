@@ -1,4 +1,4 @@
-//! When and how often what an event tells has happened. Each of the two APIs of events has fields of its own for that.
+//! The time and the number of an event's occurrences, for which each of the two APIs of events has fields of its own.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;

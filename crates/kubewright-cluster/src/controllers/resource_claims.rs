@@ -137,24 +137,19 @@ impl ResourceClaims {
     /// Returns the steps that reserve the claims with devices for a pod that has a node.
     fn reserve(&self, key: &Key, pod: &Value) -> Vec<Step> {
         let uid = text(pod, "/metadata/uid");
-        let made = list(pod, "/status/resourceClaimStatuses");
         let claim = |wanted: &Value| {
-            let noted = made.iter().find(|one| one["name"] == wanted["name"]);
-            let name = wanted["resourceClaimName"].as_str().or_else(|| noted?["resourceClaimName"].as_str())?;
-            let claim = self.claims.get(&Key { name: name.into(), ..key.clone() })?;
+            let claim = self.claims.get(&Key { name: name_of(pod, wanted)?.into(), ..key.clone() })?;
             (wanted["resourceClaimName"].is_string() || is_of_pod(claim, uid)).then_some(claim)
         };
         let is_open = |claim: &&Arc<Value>| {
-            claim["status"]["allocation"].is_object()
-                && reservations(claim).all(|one| one["uid"] != uid)
-                && reservations(claim).count() < MAX_USERS
+            is_allocated(claim) && !is_reserved(claim, uid) && reservations(claim).count() < MAX_USERS
         };
         let claims = list(pod, "/spec/resourceClaims").iter().filter_map(claim).filter(is_open);
         claims
             .filter_map(|claim| {
                 let mut status = claim["status"].clone();
                 let mut users: Vec<_> = reservations(claim).cloned().collect();
-                users.push(json!({"resource": Kind::POD.plural, "name": key.name, "uid": uid}));
+                users.push(user(&key.name, uid));
                 status["reservedFor"] = users.into();
                 Step::shared_status(&CLAIM, claim, status)
             })
@@ -208,6 +203,31 @@ fn pod_key(pod: &Key) -> Key {
 
 fn reservations(claim: &Value) -> impl Iterator<Item = &Value> {
     list(claim, "/status/reservedFor").iter()
+}
+
+/// Returns the entry of a pod among those for which a claim is reserved.
+pub(super) fn user(name: &str, uid: &str) -> Value {
+    json!({"resource": Kind::POD.plural, "name": name, "uid": uid})
+}
+
+/// Returns whether a claim is reserved for a pod.
+pub(super) fn is_reserved(claim: &Value, uid: &str) -> bool {
+    reservations(claim).any(|one| one["uid"] == uid)
+}
+
+/// Returns whether a claim has devices.
+pub(super) fn is_allocated(claim: &Value) -> bool {
+    claim["status"]["allocation"].is_object()
+}
+
+/// Returns the name of the claim that an entry of a pod's claims means; `None` if it doesn't exist yet.
+pub(super) fn name_of<'a>(pod: &'a Value, wanted: &'a Value) -> Option<&'a str> {
+    wanted["resourceClaimName"].as_str().or_else(|| made(pod, wanted)?["resourceClaimName"].as_str())
+}
+
+/// Returns what the status of a pod says about a claim that is made from a template.
+pub(super) fn made<'a>(pod: &'a Value, wanted: &Value) -> Option<&'a Value> {
+    list(pod, "/status/resourceClaimStatuses").iter().find(|one| one["name"] == wanted["name"])
 }
 
 fn is_of_pod(claim: &Value, uid: &str) -> bool {

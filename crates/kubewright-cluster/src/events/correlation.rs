@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::ObjectEvent;
 
 /// The maximum number of occurrences, groups and objects that are remembered.
-const REMEMBERED: usize = 4096;
+pub(super) const REMEMBERED: usize = 4096;
 /// The number of different messages of a group from which on its events are combined.
 const SIMILAR: usize = 10;
 /// The time in seconds without events after which a group is empty again.

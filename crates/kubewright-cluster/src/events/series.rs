@@ -12,7 +12,7 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{ObjectEvent, micro};
+use super::{ObjectEvent, correlation::REMEMBERED, micro};
 use crate::{
     node::NODE_NAME,
     object_client::{ObjectClient, ObjectPath, is_gone},
@@ -30,8 +30,10 @@ const MAX_NOTE: usize = 1024;
 #[derive(Debug, Default)]
 struct Series {
     known: BTreeMap<ObjectEvent, Known>,
-    /// Those of them that have occurred once, in order.
+    /// Those of them that had occurred once when they were written, in order; at most [`REMEMBERED`].
     single: VecDeque<(Timestamp, ObjectEvent)>,
+    /// A time before which no series has to be written; `None` if there are none.
+    next_due: Option<Timestamp>,
 }
 
 /// An event that has been written.
@@ -82,24 +84,24 @@ impl Series {
             return Some(created);
         };
         (known.count, known.last) = (known.count.saturating_add(1), now);
-        (known.count == 2).then(|| Write::Count(known.with_series(now)))
+        if known.count > 2 {
+            return None;
+        }
+        let counted = Write::Count(known.with_series(now));
+        self.next_due = self.next_due.into_iter().chain(known.due()).min();
+        Some(counted)
     }
 
-    /// Forgets the events that haven't been repeated.
+    /// Forgets the events that haven't been repeated in time, and the oldest ones of too many.
     fn forget_single(&mut self, now: Timestamp) {
         while let Some((at, _)) = self.single.front()
-            && now.duration_since(*at) > FINISHED
+            && (now.duration_since(*at) > FINISHED || self.single.len() >= REMEMBERED)
         {
             let Some((_, key)) = self.single.pop_front() else { return };
             if self.known.get(&key).is_some_and(|known| known.count == 1) {
                 self.known.remove(&key);
             }
         }
-    }
-
-    /// Returns when a series has to be written.
-    fn due(&self) -> Option<Timestamp> {
-        self.known.values().filter_map(Known::due).min()
     }
 
     /// Returns the series that have to be written, and forgets those that have ended.
@@ -115,6 +117,7 @@ impl Series {
             known.written_at = now;
             now.duration_since(known.last) < FINISHED
         });
+        self.next_due = self.known.values().filter_map(Known::due).min();
         writes
     }
 }
@@ -137,7 +140,7 @@ impl Writer {
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<ObjectEvent>) {
         loop {
             let now = self.clock.now();
-            let pause = self.series.due().map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
+            let pause = self.series.next_due.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
             let timer = async {
                 match pause {
                     Some(pause) => tokio::time::sleep(pause).await,
@@ -269,21 +272,22 @@ mod tests {
             series.observe(&event(message), || json!({"note": message}), at(minute))
         };
         assert_eq!(observe(&mut series, "a", 0), Some(Write::Create(json!({"note": "a"}))));
-        assert_eq!(series.due(), None);
+        assert_eq!(series.next_due, None);
         let counted = |count: u32, last: i64| {
             Write::Count(json!({"note": "a", "series": {"count": count, "lastObservedTime": micro(at(last))}}))
         };
         // The note isn't what distinguishes events.
         assert_eq!(observe(&mut series, "b", 1), Some(counted(2, 1)));
         assert_eq!((observe(&mut series, "a", 2), observe(&mut series, "a", 5)), (None, None));
-        assert_eq!((series.due(), series.take_due(at(10))), (Some(at(11)), vec![]));
-        assert_eq!(series.take_due(at(11)), [counted(4, 5)]);
-        assert_eq!((series.due(), series.known.len()), (None, 0));
+        assert_eq!((series.next_due, series.take_due(at(10))), (Some(at(7)), vec![]));
+        assert_eq!((series.next_due, series.take_due(at(11))), (Some(at(11)), vec![counted(4, 5)]));
+        assert_eq!((series.next_due, series.known.len()), (None, 0));
         // One that goes on is written now and then.
         let of_second = |minute: i64| observe(&mut series, "a", minute);
         assert_eq!((20..51).filter_map(of_second).count(), 2);
-        assert_eq!((series.due(), series.take_due(at(51))), (Some(at(51)), vec![counted(31, 50)]));
-        assert_eq!(series.due(), Some(at(56)));
+        assert_eq!((series.next_due, series.take_due(at(50))), (Some(at(27)), vec![]));
+        assert_eq!((series.next_due, series.take_due(at(51))), (Some(at(51)), vec![counted(31, 50)]));
+        assert_eq!(series.next_due, Some(at(56)));
     }
 
     #[test]
@@ -294,5 +298,11 @@ mod tests {
             assert_eq!(write, Some(Write::Create(json!({}))), "{minute}");
         }
         assert_eq!((series.known.len(), series.single.len()), (1, 1));
+        for number in 0..=REMEMBERED {
+            let mut event = event("a");
+            event.regarding[3] = number.to_string();
+            series.observe(&event, || json!({}), at(8));
+        }
+        assert_eq!((series.known.len(), series.single.len()), (REMEMBERED, REMEMBERED));
     }
 }

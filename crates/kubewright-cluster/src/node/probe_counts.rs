@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::pod::probe::{ProbeResult, ProbeType};
 
-/// The upper bounds of the classes of durations, in seconds: the defaults of Prometheus.
+/// The upper bounds of the buckets of durations, in seconds: the defaults of Prometheus.
 pub(crate) const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The probes of the containers of a node. Clones share them.
@@ -30,7 +30,7 @@ pub(crate) struct Counts {
     /// Their numbers, by result.
     pub(crate) results: BTreeMap<&'static str, u64>,
     /// How many of those that didn't fail took at most as long as each bound.
-    pub(crate) classes: [u64; BOUNDS.len()],
+    pub(crate) buckets: [u64; BOUNDS.len()],
     /// How many didn't fail, and how many seconds they took.
     pub(crate) durations: (u64, f64),
 }
@@ -49,7 +49,7 @@ impl ProbeCounts {
         if name != "failed" {
             let seconds = took.as_secs_f64();
             counts.durations = (counts.durations.0 + 1, counts.durations.1 + seconds);
-            let reached = counts.classes.iter_mut().zip(BOUNDS).filter(|(_, bound)| seconds <= *bound);
+            let reached = counts.buckets.iter_mut().zip(BOUNDS).filter(|(_, bound)| seconds <= *bound);
             reached.for_each(|(count, _)| *count += 1);
         }
     }

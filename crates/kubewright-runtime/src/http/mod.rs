@@ -1,9 +1,9 @@
 //! HTTP servers of a manager: addresses, shutdown, and detection of local requests.
 
 mod address;
+mod idle_connections;
 mod local;
 mod server;
-mod waiting;
 
 use ::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -24,8 +24,8 @@ use tower::ServiceExt;
 
 use super::{
     BindAddress,
+    idle_connections::{ConnectionState, IdleConnections},
     local::AcceptedOn,
-    waiting::{Place, Waiting},
 };
 
 /// The timeout for the head of a connection's first request, and usually of the next ones, so that idle connections
@@ -170,7 +170,7 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
 /// Accepts connections. Their tasks belong to a set that this task owns, so they end with it.
 async fn serve(listener: TcpListener, router: Router, options: ServerOptions, stop: CancellationToken) {
     let drain = options.drain;
-    let waiting = Arc::new(Waiting::default());
+    let idle = Arc::new(IdleConnections::default());
     // The next connection, and whether another one has been closed for it.
     let (mut next, mut has_room) = (None, false);
     let mut connections = JoinSet::new();
@@ -178,14 +178,14 @@ async fn serve(listener: TcpListener, router: Router, options: ServerOptions, st
         if connections.len() < options.connections
             && let Some(stream) = next.take()
         {
-            let place = Arc::new(Place::new(waiting.clone()));
-            connections.spawn(connection(stream, router.clone(), options.clone(), place, stop.clone()));
+            let state = Arc::new(ConnectionState::new(idle.clone()));
+            connections.spawn(connection(stream, router.clone(), options.clone(), state, stop.clone()));
         }
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => has_room = false,
-            () = waiting.close_longest(), if next.is_some() && !has_room => has_room = true,
+            () = idle.close_oldest(), if next.is_some() && !has_room => has_room = true,
             accepted = listener.accept(), if next.is_none() => match accepted {
                 Ok((stream, _)) => next = Some(stream),
                 Err(error) => {
@@ -206,20 +206,20 @@ async fn connection(
     stream: TcpStream,
     router: Router,
     options: ServerOptions,
-    place: Arc<Place>,
+    state: Arc<ConnectionState>,
     stop: CancellationToken,
 ) {
     // Responses are small. With Nagle's algorithm, each could wait for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let Ok(accepted_on) = stream.local_addr() else { return };
-    let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle, place: place.clone() };
+    let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle, state: state.clone() };
     let Some(config) = options.tls else { return serve.on(stream, stop).await };
     let handshake = timeout(HANDSHAKE_DEADLINE, TlsAcceptor::from(config).accept(stream));
     let accepted = tokio::select! {
         biased;
         accepted = handshake => accepted,
         () = stop.cancelled() => return,
-        () = place.closed() => return,
+        () = state.closed() => return,
     };
     match accepted {
         Ok(Ok(stream)) => serve.on(stream, stop).await,
@@ -233,20 +233,20 @@ struct Requests {
     router: Router,
     accepted_on: AcceptedOn,
     idle: Duration,
-    place: Arc<Place>,
+    state: Arc<ConnectionState>,
 }
 
 impl Requests {
     async fn on(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, stop: CancellationToken) {
-        let Self { router, accepted_on, idle, place } = self;
-        let of_requests = place.clone();
+        let Self { router, accepted_on, idle, state } = self;
+        let of_requests = state.clone();
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(accepted_on);
-            let (router, place) = (router.clone(), of_requests.clone());
-            place.answer();
+            let (router, state) = (router.clone(), of_requests.clone());
+            state.begin_request();
             async move {
                 let response = router.oneshot(request).await;
-                place.wait();
+                state.end_request();
                 response
             }
         });
@@ -254,7 +254,7 @@ impl Requests {
         builder.timer(TokioTimer::new()).header_read_timeout(idle);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
-        let first = place.number();
+        let first = state.idle_number();
         let result: Result<(), hyper::Error> = tokio::select! {
             biased;
             result = connection.as_mut() => result,
@@ -262,16 +262,16 @@ impl Requests {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
-            () = place.closed() => {
+            () = state.closed() => {
                 connection.as_mut().graceful_shutdown();
                 // A request may have arrived at this moment.
                 tokio::select! {
                     biased;
                     result = connection => result,
-                    () = unless(LAST_RESPONSE, || place.number().is_none()) => Ok(()),
+                    () = unless(LAST_RESPONSE, || state.idle_number().is_none()) => Ok(()),
                 }
             }
-            () = unless(HEADER_DEADLINE, || place.number() != first) => Ok(()),
+            () = unless(HEADER_DEADLINE, || state.idle_number() != first) => Ok(()),
         };
         if let Err(error) = result {
             tracing::debug!(%error, "a connection ended early");
@@ -397,7 +397,7 @@ mod tests {
         let mut second = connect(&server).await;
         second.write_all(REQUEST).await.unwrap();
         let early = timeout(Duration::from_millis(100), second.read(&mut [0; 16])).await;
-        assert!(early.is_err(), "the place is taken");
+        assert!(early.is_err(), "the only connection is in use");
         drop(release);
         for stream in [&mut first, &mut second] {
             let text = response(stream).await;

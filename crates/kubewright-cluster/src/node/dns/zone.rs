@@ -198,8 +198,8 @@ fn records_of(servers: Vec<Server>) -> Vec<Record> {
     records
 }
 
-/// Returns the numbers of the ports with a name and a protocol; `None` stands for no ports at all, which only those who
-/// ask for none find.
+/// Returns the numbers of the ports with a name and a protocol. An object without ports has one of `None`, unless a
+/// port or protocol is asked for.
 fn ports(object: &Value, path: &str, asked: Asked<'_>) -> Vec<Option<u16>> {
     let is_asked = |wanted: &str, given: &str| wanted.is_empty() || wanted.eq_ignore_ascii_case(given);
     let is_meant = |name: &str, protocol: &str| is_asked(asked.port, name) && is_asked(asked.protocol, protocol);

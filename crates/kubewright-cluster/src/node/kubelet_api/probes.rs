@@ -22,7 +22,7 @@ pub(super) fn text_of(probes: &BTreeMap<Probed, Counts>, started: Timestamp) -> 
         let labels = [("container", &**container), ("namespace", namespace), ("pod", pod)];
         if counts.durations.0 > 0 {
             let labels: Vec<_> = labels.into_iter().chain([("probe_type", *kind)]).collect();
-            add_histogram(&mut durations, &labels, BOUNDS.into_iter().zip(counts.classes), counts.durations);
+            add_histogram(&mut durations, &labels, BOUNDS.into_iter().zip(counts.buckets), counts.durations);
         }
         for (result, count) in &counts.results {
             let more = [("pod_uid", &**uid), ("probe_type", kind), ("result", result)];

@@ -1,7 +1,7 @@
 //! The choice of devices of a node for the claims of a pod. Pure.
 //!
-//! The search is that of Kubernetes' allocator: claim by claim, request by request and device by device, the first
-//! device that would do is taken, and the last choice is changed if there is none for what follows.
+//! The search is that of Kubernetes' allocator, with backtracking: claim by claim, request by request and device by
+//! device, it takes the first suitable device. Where no device is suitable, it returns to the choice before.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ impl Device<'_> {
 /// A request, or one of its alternatives: the indices of the claim, the request and the alternative.
 type Place = (usize, usize, usize);
 
-/// A choice that is being made.
+/// A choice of the search, with those that it has left.
 #[derive(Debug)]
 enum Level {
     Alternative {
@@ -275,7 +275,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Makes the next choice of a level; `None` if there is none.
+    /// Chooses the next device or alternative of a level. Returns `None` if none is left.
     fn advance(&mut self, level: &mut Level) -> Result<Option<Step>, Failure> {
         match level {
             Level::Alternative { claim, request, next } => {
@@ -434,7 +434,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Returns the configuration of the devices of a claim: first that of the classes, then that of the claim.
     fn config(&self, index: usize, demand: &ClaimDemand<'a>) -> Vec<Value> {
-        // A request without devices would have no alternative, but each has at least one.
+        // The devices of a request tell which alternative was chosen.
         let alternative = |request: usize| {
             let place =
                 self.chosen.iter().map(|(place, _)| *place).find(|place| (place.0, place.1) == (index, request));

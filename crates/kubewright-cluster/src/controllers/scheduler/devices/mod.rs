@@ -12,7 +12,7 @@ mod pools;
 use std::{collections::BTreeMap, sync::Arc};
 
 use kubewright_apiserver::{Change, ChangeKind};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub(super) use self::demand::Demand;
 use self::{
@@ -28,7 +28,7 @@ use crate::{
     controllers::{
         kind::Kind,
         reconcile::{Key, keep},
-        resource_claims::{CLAIM, MAX_USERS},
+        resource_claims::{CLAIM, MAX_USERS, is_allocated, is_reserved, made, name_of, user},
         value::{controller_of, is_deleting, list, text},
     },
     object_client::ObjectPath,
@@ -138,7 +138,7 @@ impl Devices {
         match change {
             Scope::All => wanted.next().is_some(),
             Scope::Users(claim) => {
-                claim.namespace == namespace && wanted.any(|one| name(pod, one) == Some(&claim.name))
+                claim.namespace == namespace && wanted.any(|one| name_of(pod, one) == Some(&*claim.name))
             }
         }
     }
@@ -152,7 +152,7 @@ impl Devices {
                 continue;
             }
             let namespace = text(pod, "/metadata/namespace").to_owned();
-            let key = Key { namespace, name: name(pod, wanted)?.to_owned() };
+            let key = Key { namespace, name: name_of(pod, wanted)?.to_owned() };
             let claim = self.claims.get(&key)?;
             let owner = controller_of(claim).map(|owner| text(owner, "/uid"));
             let is_foreign = wanted["resourceClaimName"].is_null() && owner != Some(text(pod, "/metadata/uid"));
@@ -256,7 +256,7 @@ impl Devices {
         let allocated = demand.and_then(|demand| self.allocate(&demand, node).ok()).unwrap_or_default();
         let mut allocated = allocated.into_iter();
         let PodKey { name, uid, .. } = pod.key;
-        let user = json!({"resource": Kind::POD.plural, "name": name, "uid": uid});
+        let user = user(name, uid);
         let mut bindings = Vec::new();
         let mut pending = Vec::new();
         for (key, claim) in self.claims_of(pod.object).unwrap_or_default() {
@@ -281,10 +281,10 @@ impl Devices {
     /// Returns how far the claims of a pod are reserved for it.
     pub(super) fn progress(&self, pod: &Candidate<'_>, node: &Value) -> Progress {
         let Some(claims) = self.claims_of(pod.object) else {
-            let mut names = list(pod.object, "/spec/resourceClaims").iter().filter_map(|one| name(pod.object, one));
+            let mut names = list(pod.object, "/spec/resourceClaims").iter().filter_map(|one| name_of(pod.object, one));
             let key = |name: &str| Key { namespace: pod.namespace().to_owned(), name: name.to_owned() };
             let lost = names.find(|name| self.claims.get(&key(name)).is_none_or(|claim| is_deleting(claim)));
-            let claim = format!("{}/{}", pod.namespace(), lost.map_or("", |name| &**name));
+            let claim = format!("{}/{}", pod.namespace(), lost.unwrap_or_default());
             return Progress::Failed(format!("claim {claim} got deleted in the meantime"));
         };
         if let Some((_, claim)) = claims.iter().find(|(_, claim)| is_elsewhere(claim, node)) {
@@ -312,35 +312,10 @@ impl Devices {
     }
 }
 
-/// Returns the name of the claim that a pod means; `None` if it doesn't exist yet.
-fn name<'a>(pod: &'a Value, wanted: &'a Value) -> Option<&'a String> {
-    match &wanted["resourceClaimName"] {
-        Value::String(name) => Some(name),
-        _ => match &noted(pod, wanted)?["resourceClaimName"] {
-            Value::String(name) => Some(name),
-            _ => None,
-        },
-    }
-}
-
-/// Returns what the status of a pod says about a claim that is made from a template.
-fn noted<'a>(pod: &'a Value, wanted: &Value) -> Option<&'a Value> {
-    list(pod, "/status/resourceClaimStatuses").iter().find(|one| one["name"] == wanted["name"])
-}
-
 /// Returns whether a claim that would be made from a template isn't necessary.
 fn is_unnecessary(pod: &Value, wanted: &Value) -> bool {
-    let is_without_name = |noted: &Value| noted["resourceClaimName"].is_null();
-    wanted["resourceClaimName"].is_null() && noted(pod, wanted).is_some_and(is_without_name)
-}
-
-fn is_allocated(claim: &Value) -> bool {
-    claim["status"]["allocation"].is_object()
-}
-
-/// Returns whether a claim is reserved for a pod.
-pub(super) fn is_reserved(claim: &Value, uid: &str) -> bool {
-    list(claim, "/status/reservedFor").iter().any(|one| one["uid"] == uid)
+    let is_without_name = |made: &Value| made["resourceClaimName"].is_null();
+    wanted["resourceClaimName"].is_null() && made(pod, wanted).is_some_and(is_without_name)
 }
 
 /// Returns whether a node can't use the devices of a claim.
