@@ -96,6 +96,11 @@ impl ClusterBuilder {
         self
     }
 
+    /// Returns whether pods run as processes.
+    pub fn runs_pods(&self) -> bool {
+        self.pods == Pods::Run
+    }
+
     /// Sets the network of the pods that run as processes. Defaults to [`PodNetwork::Host`].
     ///
     /// ```no_run
@@ -149,7 +154,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the source of UIDs and generated names.
+    /// Sets the source of UIDs, generated names, and the first addresses and node ports. Clusters that run pods should
+    /// not have the same: they share the machine's loopback network.
     pub fn random(mut self, random: Random) -> Self {
         self.random = Some(random);
         self

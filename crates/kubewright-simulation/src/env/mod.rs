@@ -105,13 +105,15 @@ impl TestEnv {
         Self::on(Cluster::builder().pods(pods), register, crds).await
     }
 
-    /// Creates an environment from a cluster builder, with its own clock and random source.
+    /// Creates an environment from a cluster builder, with its own clock and random source. If pods run as processes,
+    /// the source has a random seed, so that clusters that run at the same time have different addresses.
     ///
     /// # Panics
     /// If the cluster can't be started, or refuses a kind.
     pub async fn on(cluster: ClusterBuilder, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         let clock = VirtualClock::starting_at(START.parse().unwrap());
-        let builder = cluster.clock(clock.clone()).random(Random::seeded(7));
+        let random = if cluster.runs_pods() { Random::from_entropy() } else { Random::seeded(7) };
+        let builder = cluster.clock(clock.clone()).random(random);
         let cluster = Arc::new(builder.start().await.unwrap());
         cluster.install(crds).await.unwrap();
         Self { cluster, clock, register }
