@@ -48,6 +48,9 @@ enum Chore {
         /// commands, OpenTelemetry, the documentation, a short run of the benchmarks, and the packages
         #[arg(long)]
         all: bool,
+        /// Begin no step after so many minutes: the later ones are skipped, and named in the summary
+        #[arg(long, value_name = "MINUTES")]
+        time_limit: Option<u64>,
     },
     /// Rewrite the generated files: the manifests under operators/*/config, and the golden projects under testdata
     Generate {
@@ -176,7 +179,7 @@ fn run(chore: Chore) -> Result<()> {
     std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
     let mut steps = Steps::default();
     match chore {
-        Chore::Test { all } => return test::run(all),
+        Chore::Test { all, time_limit } => return test::run(all, Steps::within(time_limit)),
         Chore::Generate { check } => generate::run(&mut steps, check),
         Chore::Pictures => {
             if steps.check("chromium", || CHROMIUM.ensure()) {

@@ -24,9 +24,29 @@ enum Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     ended: Vec<(String, Outcome)>,
+    /// The time after which no step begins.
+    limit: Option<TimeLimit>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TimeLimit {
+    minutes: u64,
+    end: Duration,
 }
 
 impl Steps {
+    /// Creates a list of steps none of which begins after so many minutes: the later ones are skipped.
+    pub(crate) fn within(minutes: Option<u64>) -> Self {
+        let limit = minutes.map(|minutes| TimeLimit { minutes, end: now() + Duration::from_secs(60 * minutes) });
+        Self { limit, ..Self::default() }
+    }
+
+    /// Returns why no step can begin any more.
+    fn out_of_time(&self) -> Option<String> {
+        let limit = self.limit.filter(|limit| now() >= limit.end)?;
+        Some(format!("{} minutes have passed (--time-limit)", limit.minutes))
+    }
+
     /// Runs a command with our standard output and error. Returns whether it succeeded.
     pub(crate) fn run(&mut self, name: &str, mut command: Command) -> bool {
         self.check(name, || run(&mut command))
@@ -37,8 +57,12 @@ impl Steps {
         self.check(name, || run_tests(command, &mut std::io::stdout()))
     }
 
-    /// Runs a closure as a step. Returns whether it succeeded.
+    /// Runs a closure as a step, unless the time limit has passed. Returns whether it succeeded.
     pub(crate) fn check(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> bool {
+        if let Some(why) = self.out_of_time() {
+            self.skip(name, &why);
+            return false;
+        }
         eprintln!("==> {name}");
         let start = now();
         let result = step();
@@ -60,8 +84,9 @@ impl Steps {
 
     /// Records that a step is skipped, with the reason. A skipped step is no failure.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        let why = &self.out_of_time().unwrap_or_else(|| why.to_owned());
         eprintln!("==> {name}: skipped: {why}");
-        self.ended.push((name.to_owned(), Outcome::Skipped(why.to_owned())));
+        self.ended.push((name.to_owned(), Outcome::Skipped(why.clone())));
     }
 
     /// Returns whether no step has failed up to now.
@@ -209,6 +234,20 @@ mod tests {
         assert!(lines[4].ends_with(" s  fourth: skipped: second failed"), "{summary}");
         assert!(lines[6].ends_with(" s  in total"), "{summary}");
         assert_eq!(steps.finish().unwrap_err().to_string(), "2 of 5 steps failed: second, third");
+    }
+
+    #[test]
+    fn no_step_begins_after_the_time_limit() {
+        let mut steps = Steps::within(Some(0));
+        assert!(!steps.check("tests", || bail!("they have run")));
+        steps.skip("clients", "the tests could not be built");
+        let summary = steps.summary();
+        for name in ["tests", "clients"] {
+            let line = format!("{name}: skipped: 0 minutes have passed (--time-limit)");
+            assert!(summary.contains(&line), "{summary}");
+        }
+        assert!(steps.finish().is_ok());
+        assert!(Steps::within(Some(1)).check("tests", || Ok(())));
     }
 
     #[test]

@@ -75,8 +75,7 @@ impl Selection {
 }
 
 /// Runs the checks. A check that fails doesn't keep the others from running, unless they need what it makes.
-pub(crate) fn run(all: bool) -> Result<()> {
-    let mut steps = Steps::default();
+pub(crate) fn run(all: bool, mut steps: Steps) -> Result<()> {
     steps.check("kubectl", || KUBECTL.ensure());
     // Without root, the tests of pods with network namespaces only look at the error.
     if cfg!(target_os = "linux") && is_root() {
