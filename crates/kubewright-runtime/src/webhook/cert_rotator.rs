@@ -130,6 +130,14 @@ struct Configuration {
     wanted: Option<Value>,
 }
 
+impl Configuration {
+    async fn read(&mut self) -> Result<(), RotationError> {
+        let object = self.api.get_opt(&self.name).await.map_err(RotationError::request("get", &self.name))?;
+        self.found = object.map(serde_json::to_value).transpose()?;
+        Ok(())
+    }
+}
+
 impl CertRotator {
     /// Rotates the certificate at each interval. It never returns; `looked` is called after the first attempt, whether
     /// it succeeded or not.
@@ -173,13 +181,14 @@ impl CertRotator {
 
     /// Checks the Secret and all configurations once, and corrects them.
     async fn rotate(&mut self) -> Result<(), RotationError> {
-        let configurations = self.read_configurations().await?;
+        let (configurations, unread) = self.read_configurations().await?;
         let material = self.material(&self.configured(&configurations)).await?;
         // Behind a Service, a replica without a certificate is not ready, and therefore not called.
         if self.url.is_some() && !self.has_certificate() {
             self.serve(&material)?;
         }
         let has_changed = self.update_all(configurations, &material.authorities).await;
+        let has_changed = unread.map_or(has_changed, Err);
         self.known.unwritten = if has_changed.is_ok() { 0 } else { self.known.unwritten.saturating_add(1) };
         let has_certificate = self.has_certificate();
         let is_ready = match has_changed {
@@ -291,14 +300,22 @@ impl CertRotator {
         Err(RotationError::Busy(target))
     }
 
-    async fn read_configurations(&self) -> Result<Vec<Configuration>, RotationError> {
-        let mut configurations = self.wanted(None)?;
-        for configuration in &mut configurations {
-            let Configuration { api, name, found, .. } = configuration;
-            let object = api.get_opt(name).await.map_err(RotationError::request("get", name.as_str()))?;
-            *found = object.map(serde_json::to_value).transpose()?;
+    /// Reads the configurations. Returns those that can be read, and the first error of the others.
+    ///
+    /// # Errors
+    /// If none can be read.
+    async fn read_configurations(&self) -> Result<(Vec<Configuration>, Option<RotationError>), RotationError> {
+        let (mut read, mut failed) = (Vec::new(), None);
+        for mut configuration in self.wanted(None)? {
+            match configuration.read().await {
+                Ok(()) => read.push(configuration),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        Ok(configurations)
+        match failed {
+            Some(error) if read.is_empty() => Err(error),
+            failed => Ok((read, failed)),
+        }
     }
 
     /// Returns the configurations as they should be, with these authorities.

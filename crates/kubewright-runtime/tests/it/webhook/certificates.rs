@@ -69,21 +69,23 @@ async fn the_first_installed_configuration_leads_to_a_server_with_a_certificate(
 
 /// The others call webhooks of their own, and a certificate that only they trust is better than none.
 #[tokio::test]
-async fn a_configuration_that_cannot_be_written_leaves_out_only_itself() {
-    let scene = Scene::new();
-    let faults = Faults::new();
-    let refusal = faults.on(&[Verb::Patch], "mutatingwebhookconfigurations").always().refuse(403, "Forbidden");
-    let address = own_address();
-    scene.install(&[address]).await;
-    let server = WebhookServer::new(BindAddress::Host(address.ip().to_string(), address.port()));
-    let manager = run(scene.manager_of(faults.client(&scene.client), server));
-    let counts = async || scene.bundles().await.iter().map(|bundle| count(bundle)).collect::<Vec<_>>();
-    until("the other one knows the authority", async || counts().await == [0, 1]).await;
-    assert!(refusal.hits() > 0);
-    faults.clear();
-    until("it is tried again", async || counts().await == [1, 1]).await;
-    scene.until_asked().await;
-    manager.stop().await;
+async fn a_configuration_that_cannot_be_read_or_written_leaves_out_only_itself() {
+    for verb in [&[Verb::Get], &[Verb::Patch]] {
+        let scene = Scene::new();
+        let faults = Faults::new();
+        let refusal = faults.on(verb, "mutatingwebhookconfigurations").always().refuse(403, "Forbidden");
+        let address = own_address();
+        scene.install(&[address]).await;
+        let server = WebhookServer::new(BindAddress::Host(address.ip().to_string(), address.port()));
+        let manager = run(scene.manager_of(faults.client(&scene.client), server));
+        let counts = async || scene.bundles().await.iter().map(|bundle| count(bundle)).collect::<Vec<_>>();
+        until("the other one knows the authority", async || counts().await == [0, 1]).await;
+        assert!(refusal.hits() > 0);
+        faults.clear();
+        until("it is tried again", async || counts().await == [1, 1]).await;
+        scene.until_asked().await;
+        manager.stop().await;
+    }
 }
 
 /// Three years in which both certificates and authorities are renewed, with requests all the time.
