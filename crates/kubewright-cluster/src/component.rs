@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn controllers_have_the_accounts_of_kubernetes() {
         let all = accounts(&Controllers::all());
-        assert!(all.is_sorted() && all.len() == 27, "{all:?}");
+        assert!(all.is_sorted() && all.len() == 28, "{all:?}");
         for known in ["certificate-controller", "daemon-set-controller", "job-controller", "root-ca-cert-publisher"] {
             assert!(all.contains(&known), "{known}");
         }

@@ -15,6 +15,7 @@ use super::{
     cron_job::CronJobs,
     daemon_set::DaemonSets,
     deployment::Deployments,
+    device_taint_eviction::DeviceTaintEvictions,
     disruption::{Disruptions, stale::StaleDisruptions},
     endpoints::{Endpoints, mirroring::Mirroring},
     ephemeral_volumes::EphemeralVolumes,
@@ -88,6 +89,8 @@ impl ControllerManager<'_> {
         self.control(selected, "cronjob-controller", CronJobs::default(), spawn);
         self.control(selected, "daemonset-controller", DaemonSets::new(pods()), spawn);
         self.control(selected, "deployment-controller", Deployments::new(pods()), spawn);
+        let evictions = DeviceTaintEvictions::new(pods());
+        self.control(selected, "device-taint-eviction-controller", evictions, spawn);
         self.control(selected, "disruption-controller", Disruptions::new(api.clone(), pods()), spawn);
         self.control(selected, "disruption-controller", StaleDisruptions::default(), spawn);
         self.control(selected, "endpointslice-controller", Endpoints::new(pods()), spawn);

@@ -17,6 +17,7 @@
 //! * [`node_ttl`]: for how long a kubelet may use what it has read, by the number of nodes
 //! * [`pod_garbage`]: the pods of nodes that are gone
 //! * [`taint_eviction`]: the eviction of pods by taints
+//! * [`device_taint_eviction`]: the eviction of pods by taints of their devices
 //! * [`disruption`]: the status of pod disruption budgets
 //! * [`resource_quota`]: the status of resource quotas
 //! * [`volume_binder`]: the binding of persistent volumes and claims, and folders of the node as volumes
@@ -46,6 +47,7 @@ pub(crate) mod cron_job;
 pub(crate) mod daemon_set;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
+mod device_taint_eviction;
 pub(crate) mod disruption;
 pub(crate) mod endpoints;
 pub(crate) mod ephemeral_volumes;

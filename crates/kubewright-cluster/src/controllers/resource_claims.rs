@@ -23,6 +23,8 @@ use super::{
 
 /// Claims of devices.
 pub(super) const CLAIM: Kind = Kind { group: "resource.k8s.io", kind: "ResourceClaim", plural: "resourceclaims" };
+/// The devices that drivers offer, which have no namespace.
+pub(super) const SLICE: Kind = Kind { group: "resource.k8s.io", kind: "ResourceSlice", plural: "resourceslices" };
 const TEMPLATE: Kind =
     Kind { group: "resource.k8s.io", kind: "ResourceClaimTemplate", plural: "resourceclaimtemplates" };
 /// The greatest number of pods that a claim is reserved for.
@@ -201,7 +203,8 @@ fn pod_key(pod: &Key) -> Key {
     Key { name: format!("/{}", pod.name), ..pod.clone() }
 }
 
-fn reservations(claim: &Value) -> impl Iterator<Item = &Value> {
+/// Returns those for whom a claim is reserved.
+pub(super) fn reservations(claim: &Value) -> impl Iterator<Item = &Value> {
     list(claim, "/status/reservedFor").iter()
 }
 

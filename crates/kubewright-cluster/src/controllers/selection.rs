@@ -31,7 +31,7 @@ pub struct UnknownController(String);
 
 impl Controllers {
     /// The names of all controllers, in order.
-    pub const NAMES: [&'static str; 30] = [
+    pub const NAMES: [&'static str; 31] = [
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-cleaner-controller",
         "certificatesigningrequest-signing-controller",
@@ -39,6 +39,7 @@ impl Controllers {
         "cronjob-controller",
         "daemonset-controller",
         "deployment-controller",
+        "device-taint-eviction-controller",
         "disruption-controller",
         "endpointslice-controller",
         "endpointslicemirroring-controller",
