@@ -164,7 +164,7 @@ impl Cluster {
         self.spawn(simulation.clone().run(self.api.clone()));
         self.simulation = Some(simulation);
         let client = self.object_client("kube-scheduler");
-        self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), None));
+        self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), self.random.clone(), None));
         Ok(())
     }
 
@@ -261,6 +261,6 @@ impl Cluster {
         self.spawn(proxy::run(self.api.clone(), context, events_of_proxy, places));
         self.spawn(object::renew(self.object_client("kubelet"), self.clock.clone()));
         let client = self.object_client("kube-scheduler");
-        self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), Some(events)));
+        self.spawn(scheduler::run(self.api.clone(), client, self.clock.clone(), self.random.clone(), Some(events)));
     }
 }

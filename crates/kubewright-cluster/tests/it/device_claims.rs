@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt, api::DeleteParams};
 use kubewright_cluster::{Cluster, Pods};
 use serde_json::json;
 
-use crate::{create, gone, is_default, pod, until};
+use crate::{create, gone, is_default, pod, replicaset::simulated, until};
 
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
@@ -144,5 +144,115 @@ async fn claims_of_templates_get_devices_and_go_with_their_pods() {
     until(&cluster, "second", crate::is_running).await;
     let one = |claims: &[&ResourceClaim]| claims.len() == 1 && devices(claims[0]).len() == 2;
     cluster.expect::<ResourceClaim>(one).await.expect("the other claim is gone");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_tainted_device_evicts_pods_that_do_not_tolerate_it() {
+    let cluster = with_devices().await;
+    let tough = claim("tough", "true").replace(
+        "deviceClassName: gpu,",
+        "deviceClassName: gpu, tolerations: [{operator: Exists, effect: NoExecute}],",
+    );
+    let weak = claim("weak", "device.attributes['gpu.example.com'].memory < 40");
+    cluster.apply_yaml(&weak).await.expect("applied");
+    create(&cluster, &using("first", "weak")).await;
+    until(&cluster, "first", crate::is_running).await;
+    cluster.apply_yaml(&tough).await.expect("applied");
+    create(&cluster, &using("second", "tough")).await;
+    until(&cluster, "second", crate::is_running).await;
+    let taint = "taints: [{key: broken, effect: NoExecute}], attributes";
+    cluster.apply_yaml(&DEVICES.replace("attributes", taint)).await.expect("applied");
+    let told = |events: &[&Event]| {
+        let is_it = |event: &&Event| event.reason.as_deref() == Some("DeviceTaintManagerEviction");
+        let event = events.iter().copied().find(is_it);
+        event.is_some_and(|event| {
+            let source = event.reporting_component.as_deref() == Some("device-taint-eviction-controller");
+            source && event.message.as_deref() == Some("Marking for deletion")
+        })
+    };
+    cluster.expect(told).await.expect("an event");
+    gone(&cluster, "first").await;
+    let free = claimed(&cluster, "weak", |claim| claim.finalizers().is_empty()).await;
+    assert_eq!((allocation(&free), users(&free)), (None, vec![]));
+    create(&cluster, &using("third", "weak")).await;
+    until(&cluster, "third", |pod| reason(pod).is_some()).await;
+    let second = until(&cluster, "second", |_| true).await;
+    assert!(crate::is_running(&second) && second.metadata.deletion_timestamp.is_none());
+    cluster.shutdown().await;
+}
+
+/// Returns whether a pod has a node, or can't have one.
+fn is_decided(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) || reason(pod).is_some()
+}
+
+/// A device of which several pods have a part, and the parts of another one.
+const PARTS: &str = r#"
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec:
+  selectors: [{cel: {expression: "device.driver == 'gpu.example.com'"}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: counters}
+spec:
+  driver: gpu.example.com
+  allNodes: true
+  pool: {name: gpus, generation: 1, resourceSliceCount: 2}
+  sharedCounters: [{name: memory, counters: {bytes: {value: 8Gi}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: parts}
+spec:
+  driver: gpu.example.com
+  allNodes: true
+  pool: {name: gpus, generation: 1, resourceSliceCount: 2}
+  devices:
+  - {name: half, consumesCounters: [{counterSet: memory, counters: {bytes: {value: 4Gi}}}]}
+  - {name: whole, consumesCounters: [{counterSet: memory, counters: {bytes: {value: 8Gi}}}]}
+  - name: shared
+    allowMultipleAllocations: true
+    capacity:
+      bytes: {value: 8Gi, requestPolicy: {default: 2Gi, validRange: {min: 1Gi, step: 1Gi}}}
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn pods_have_parts_of_devices() {
+    let cluster = simulated().await;
+    cluster.apply_yaml(PARTS).await.expect("applied");
+    let selected = |name: &str, selector: &str| {
+        claim(name, selector)
+            .replace("deviceClassName: gpu,", "deviceClassName: gpu, capacity: {requests: {bytes: 2500Mi}},")
+    };
+    for name in ["first", "second", "third"] {
+        cluster.apply_yaml(&selected(name, "device.allowMultipleAllocations")).await.expect("applied");
+        create(&cluster, &using(name, name)).await;
+        until(&cluster, name, is_decided).await;
+    }
+    let mut shares = Vec::new();
+    for name in ["first", "second"] {
+        let claim = claimed(&cluster, name, |claim| allocation(claim).is_some()).await;
+        let devices = allocation(&claim).and_then(|allocation| allocation.devices.clone()).expect("devices");
+        let result = devices.results.expect("results").remove(0);
+        let consumed = result.consumed_capacity.expect("a capacity");
+        assert_eq!((&*result.device, &*consumed["bytes"].0), ("shared", "3Gi"));
+        shares.extend(result.share_id);
+    }
+    shares.dedup();
+    assert!(shares.len() == 2 && shares.iter().all(|share| share.len() == 36), "{shares:?}");
+    let third = claimed(&cluster, "third", |_| true).await;
+    assert_eq!(allocation(&third), None);
+    // Nothing is left for the whole device when its half is in use.
+    for (name, device) in [("half", Some("half")), ("whole", None)] {
+        cluster.apply_yaml(&claim(name, "!device.allowMultipleAllocations")).await.expect("applied");
+        create(&cluster, &using(name, name)).await;
+        until(&cluster, name, is_decided).await;
+        let claim = claimed(&cluster, name, |_| true).await;
+        assert_eq!(devices(&claim), device.into_iter().collect::<Vec<_>>());
+    }
     cluster.shutdown().await;
 }

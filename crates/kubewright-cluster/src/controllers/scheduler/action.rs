@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use kubewright_apimachinery::random::Random;
 use serde_json::{Value, json};
 
 use super::{
@@ -60,6 +61,7 @@ pub(super) async fn perform(
     action: &PodAction,
     version: &str,
     now: Timestamp,
+    random: &Random,
 ) -> Result<Vec<ObjectEvent>, kube::Error> {
     let failed = |why: &str, object: &Value| {
         let version = text(object, "/metadata/resourceVersion");
@@ -79,7 +81,7 @@ pub(super) async fn perform(
                 client.replace(&reservation.path(), "", &reservation.after).await?;
             }
             for claim in claims {
-                bind_claim(client, claim, now).await?;
+                bind_claim(client, claim, now, random).await?;
             }
             Ok(Vec::new())
         }
@@ -126,11 +128,21 @@ pub(super) async fn perform(
 }
 
 /// Writes the allocation of a claim of devices, if it has none yet, and the reservation for a pod.
-async fn bind_claim(client: &ObjectClient, binding: &Binding, now: Timestamp) -> Result<(), kube::Error> {
+async fn bind_claim(
+    client: &ObjectClient,
+    binding: &Binding,
+    now: Timestamp,
+    random: &Random,
+) -> Result<(), kube::Error> {
     let address = binding.path();
+    let mut binding = binding.clone();
+    let results = binding.allocation.as_mut().and_then(|allocation| allocation["devices"]["results"].as_array_mut());
+    for share in results.into_iter().flatten().filter(|result| result["shareID"].is_string()) {
+        share["shareID"] = random.uuid().into();
+    }
     let mut claim = (*binding.claim).clone();
     for attempt in 1.. {
-        let error = match write_claim(client, &address, binding, claim, now).await {
+        let error = match write_claim(client, &address, &binding, claim, now).await {
             Err(error) if is_conflict(&error) && attempt < ATTEMPTS => error,
             result => return result,
         };
@@ -293,7 +305,8 @@ mod tests {
             victims: victims.clone(),
             superseded: Vec::new(),
         };
-        let events = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH).await.expect("done");
+        let events =
+            perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH, &Random::seeded(1)).await.expect("done");
         assert_eq!(events.len(), 1 + victims.len());
         assert_eq!((most.load(Ordering::Relaxed), deleting.load(Ordering::Relaxed)), (EVICTIONS, 0));
     }
@@ -328,11 +341,11 @@ mod tests {
         let claim = json!({"metadata": {"namespace": "n", "name": "c", "resourceVersion": "1"}, "spec": {}});
         let binding = Binding {
             claim: claim.into(),
-            allocation: Some(json!({"devices": {"results": []}})),
+            allocation: Some(json!({"devices": {"results": [{"device": "x"}, {"device": "y", "shareID": ""}]}})),
             user: json!({"resource": "pods", "name": "p", "uid": "u"}),
         };
         let action = PodAction::Prepare { volumes: Vec::new(), claims: vec![binding] };
-        let result = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH).await;
+        let result = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH, &Random::seeded(1)).await;
         let code = result.err().map(|error| match error {
             kube::Error::Api(status) => status.code,
             other => panic!("{other}"),
@@ -351,7 +364,8 @@ mod tests {
         assert_eq!((code, &stored["metadata"]["labels"]), (None, &json!({"new": "1"})));
         assert_eq!(stored["metadata"]["finalizers"], json!([FINALIZER]));
         assert_eq!(stored["status"]["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "u"}]));
-        let allocation = json!({"devices": {"results": []}, "allocationTimestamp": "1970-01-01T00:00:00Z"});
+        let results = json!([{"device": "x"}, {"device": "y", "shareID": Random::seeded(1).uuid()}]);
+        let allocation = json!({"devices": {"results": results}, "allocationTimestamp": "1970-01-01T00:00:00Z"});
         assert_eq!(stored["status"]["allocation"], allocation);
         let taken = claim(json!({"allocation": {"devices": {"results": [{"device": "x"}]}}}));
         assert_eq!(bound(taken.clone()).await, (taken, Some(409)));

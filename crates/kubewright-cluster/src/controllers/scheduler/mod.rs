@@ -35,7 +35,7 @@ mod volumes;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use kubewright_apiserver::{ApiServer, Change, Feed, Lagged};
 
 use self::{
@@ -62,12 +62,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 type Completion = (PodKey, PodAction, Result<Vec<ObjectEvent>, kube::Error>);
 
 /// Binds pods for as long as it is polled. Records no events if `events` is `None`.
-pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
+pub(crate) async fn run(
+    api: ApiServer,
+    client: ObjectClient,
+    clock: SharedClock,
+    random: Random,
+    events: Option<Recorder>,
+) {
     let start = || {
         let scheduling = Scheduling {
             feed: api.feed(),
             client: client.clone(),
             clock: clock.clone(),
+            random: random.clone(),
             events: events.clone(),
             scheduler: Scheduler::default(),
             is_synced: false,
@@ -84,6 +91,7 @@ struct Scheduling {
     feed: Feed,
     client: ObjectClient,
     clock: SharedClock,
+    random: Random,
     events: Option<Recorder>,
     scheduler: Scheduler,
     /// Whether the whole snapshot is known. Nothing is decided before: any pod in it may be in the way of another one.
@@ -150,10 +158,10 @@ impl Scheduling {
                 }
                 continue;
             };
-            let (client, now) = (self.client.clone(), self.clock.now());
+            let (client, now, random) = (self.client.clone(), self.clock.now(), self.random.clone());
             let version = self.scheduler.version(&pod).to_owned();
             self.work.push(Box::pin(async move {
-                let result = perform(&client, &pod, &action, &version, now).await;
+                let result = perform(&client, &pod, &action, &version, now, &random).await;
                 (pod, action, result)
             }));
         }

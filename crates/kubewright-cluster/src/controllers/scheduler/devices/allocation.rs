@@ -5,18 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use kubewright_apimachinery::quantity::Quantity;
+use serde_json::{Map, Value, json};
 
 use super::{
-    demand::{Alternative, ClaimDemand, Demand, DeviceId, RequestDemand},
-    pools::{self, Content, Pool, PoolId},
+    capacity::{self, Consumption},
+    counters::{self, Counters},
+    demand::{Alternative, ClaimDemand, Demand, DeviceId, InUse, RequestDemand},
+    pools::{self, Content, Pool, PoolId, Usable},
 };
-use crate::{
-    controllers::{
-        scheduler::filter,
-        value::{list, number, text},
-    },
-    quantity::quantity,
+use crate::controllers::{
+    device_taint_eviction::NO_EXECUTE,
+    value::{list, number, text},
 };
 
 /// The greatest number of devices of a claim.
@@ -65,6 +65,8 @@ struct Device<'a> {
     id: DeviceId<'a>,
     device: &'a Value,
     slice: &'a Value,
+    /// The index of its pool.
+    pool: usize,
 }
 
 impl Device<'_> {
@@ -81,34 +83,35 @@ impl Device<'_> {
     }
 
     fn is_tainted_for(&self, alternative: &Alternative<'_>) -> bool {
-        let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
-        let is_tolerated = |taint: &Value| {
-            list(alternative.of, "/tolerations").iter().any(|toleration| filter::tolerates(toleration, taint))
-        };
-        list(self.device, "/taints").iter().filter(repels).any(|taint| !is_tolerated(taint))
+        let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | NO_EXECUTE);
+        list(self.device, "/taints").iter().filter(repels).any(|taint| !alternative.tolerates(taint))
     }
 
-    /// Returns whether the device has the capacity that is asked for.
-    fn has_capacity(&self, alternative: &Alternative<'_>) -> bool {
-        let wanted = alternative.of["capacity"]["requests"].as_object().into_iter().flatten();
-        let amount = |value: &Value| value.as_str().and_then(quantity);
-        let mut enough = wanted.map(|(name, wanted)| amount(&self.device["capacity"][name]["value"]) >= amount(wanted));
-        enough.all(|enough| enough)
+    /// Returns whether several requests can have the device.
+    fn is_shared(&self) -> bool {
+        self.device["allowMultipleAllocations"] == true
     }
 
     /// Returns whether other conditions than an allocation make the device ready, which nothing waits for here.
     fn has_conditions(&self) -> bool {
         !list(self.device, "/bindingConditions").is_empty()
     }
-
-    /// Returns whether the device consumes counters that it shares with others, which nothing counts here.
-    fn has_counters(&self) -> bool {
-        !list(self.device, "/consumesCounters").is_empty()
-    }
 }
 
 /// A request, or one of its alternatives: the indices of the claim, the request and the alternative.
 type Place = (usize, usize, usize);
+
+/// A device that is chosen for a place.
+#[derive(Debug)]
+struct Chosen<'a> {
+    place: Place,
+    /// The index of the device.
+    device: usize,
+    /// Whether it has taken what it consumes of counters. Only the first request for a shared device does.
+    has_counters: bool,
+    /// What the request consumes of the device.
+    consumption: Consumption<'a>,
+}
 
 /// A choice of the search, with those that it has left.
 #[derive(Debug)]
@@ -147,27 +150,37 @@ struct Search<'s, 'a> {
     demand: &'s Demand<'a>,
     node: &'s Value,
     devices: Vec<Device<'a>>,
+    /// What is left of the counters of each pool.
+    counters: Vec<Counters<'a>>,
     wanted: BTreeMap<Place, Wanted>,
     /// Which devices are selected for a place, as far as that is known.
     selected: BTreeMap<(Place, usize), bool>,
-    chosen: Vec<(Place, usize)>,
+    chosen: Vec<Chosen<'a>>,
     steps: usize,
 }
 
 impl<'s, 'a> Search<'s, 'a> {
     fn new(demand: &'s Demand<'a>, pools: &[Pool<'a>], node: &'s Value) -> Self {
-        let of_slice = |id: PoolId<'a>, slice: &'a Value| {
-            let device_id = move |device| DeviceId { driver: id.driver, pool: id.name, device };
-            let device = move |device| Device { id: device_id(text(device, "/name")), device, slice };
-            pools::devices(slice).iter().map(device)
-        };
         let mut devices = Vec::new();
-        for Pool { id, content } in pools {
-            if let Content::Slices(slices) = content {
-                devices.extend(slices.iter().flat_map(|slice| of_slice(*id, slice)));
+        let mut counters = Vec::new();
+        for (index, pool) in pools.iter().enumerate() {
+            let mut left = Counters::default();
+            if let Content::Usable(usable) = &pool.content {
+                devices.extend(usable.near.iter().flat_map(|slice| devices_of(pool.id, index, slice)));
+                left = left_in(pool.id, usable, &demand.in_use);
             }
+            counters.push(left);
         }
-        Self { demand, node, devices, wanted: BTreeMap::new(), selected: BTreeMap::new(), chosen: Vec::new(), steps: 0 }
+        Self {
+            demand,
+            node,
+            devices,
+            counters,
+            wanted: BTreeMap::new(),
+            selected: BTreeMap::new(),
+            chosen: Vec::new(),
+            steps: 0,
+        }
     }
 
     fn request(&self, (claim, request, _): Place) -> Option<&'s RequestDemand<'a>> {
@@ -219,7 +232,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let unusable = pools.iter().find_map(|pool| match pool.content {
             Content::Incomplete => Some((pool.id, "being updated")),
             Content::Invalid => Some((pool.id, "invalid")),
-            Content::Slices(_) => None,
+            Content::Usable(_) => None,
         });
         if let Some((pool, state)) = unusable {
             let claim = claim.shown();
@@ -230,7 +243,7 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         let mut all = Vec::new();
         for device in 0..self.devices.len() {
-            if self.is_selected(place, device)? {
+            if self.is_selected(place, device)? && self.consumption(place, device).is_some() {
                 all.push(device);
             }
         }
@@ -247,10 +260,8 @@ impl<'s, 'a> Search<'s, 'a> {
         };
         let claim = self.demand.claims.get(place.0).map_or(&Value::Null, |demand| demand.claim);
         let is_here = !pools::is_per_device(device.slice) || pools::is_for(device.device, self.node);
-        let selected = !device.has_conditions()
-            && alternative.selects(device.id.driver, device.device, claim)?
-            && is_here
-            && device.has_capacity(alternative);
+        let selected =
+            !device.has_conditions() && alternative.selects(device.id.driver, device.device, claim)? && is_here;
         self.selected.insert((place, index), selected);
         Ok(selected)
     }
@@ -285,7 +296,7 @@ impl<'s, 'a> Search<'s, 'a> {
             }
             Level::Device { place, count, next, is_chosen } => {
                 if std::mem::take(is_chosen) {
-                    self.chosen.pop();
+                    self.drop_last();
                 }
                 let all = self.wanted.get(place).and_then(|wanted| wanted.all.as_ref());
                 // If all are wanted, each has its turn, and another one would be no help.
@@ -299,8 +310,7 @@ impl<'s, 'a> Search<'s, 'a> {
                         let node = text(self.node, "/metadata/name");
                         return Err(format!("node {node}: timed out trying to allocate devices").into());
                     }
-                    if self.is_free(*place, device)? && self.meets_constraints(*place, device, is_all)? {
-                        self.chosen.push((*place, device));
+                    if self.choose(*place, device, is_all)? {
                         *is_chosen = true;
                         return Ok(Some(self.enter_next(*place, *count + 1, device + 1)));
                     }
@@ -326,7 +336,7 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Continues with the first device for a place.
     fn enter(&self, place: Place) -> Step {
         let Some(wanted) = self.wanted.get(&place) else { return Step::DeadEnd };
-        let before = self.chosen.iter().filter(|((claim, ..), _)| *claim == place.0).count();
+        let before = self.chosen.iter().filter(|chosen| chosen.place.0 == place.0).count();
         let is_nothing = wanted.all.is_some() && wanted.count == 0;
         if is_nothing || before.saturating_add(wanted.count) > MAX_RESULTS {
             return Step::DeadEnd;
@@ -345,18 +355,75 @@ impl<'s, 'a> Search<'s, 'a> {
         Step::Level(Level::Device { place, count, next, is_chosen: false })
     }
 
+    /// Chooses a device for a place. Returns false if that can't be done.
+    fn choose(&mut self, place: Place, index: usize, must: bool) -> Result<bool, Failure> {
+        if !self.is_free(place, index)? || !self.meets_constraints(place, index, must)? {
+            return Ok(false);
+        }
+        let (Some(consumption), Some(device)) = (self.consumption(place, index), self.devices.get(index)) else {
+            return Ok(false);
+        };
+        let has_counters = self.needs_counters(index);
+        if let Some(left) = self.counters.get_mut(device.pool).filter(|_| has_counters) {
+            left.take(device.device);
+        }
+        self.chosen.push(Chosen { place, device: index, has_counters, consumption });
+        Ok(true)
+    }
+
+    /// Takes back the last choice of a device.
+    fn drop_last(&mut self) {
+        let Some(last) = self.chosen.pop() else { return };
+        let Some(device) = self.devices.get(last.device).filter(|_| last.has_counters) else { return };
+        if let Some(left) = self.counters.get_mut(device.pool) {
+            left.give_back(device.device);
+        }
+    }
+
     /// Returns whether a device is selected and can be taken.
     fn is_free(&mut self, place: Place, index: usize) -> Result<bool, Failure> {
         let (Some(alternative), Some(device)) = (self.alternative(place), self.devices.get(index)) else {
             return Ok(false);
         };
         let is_admin = alternative.is_admin();
-        let mut taken = self.chosen.iter().filter(|((claim, ..), _)| !is_admin || *claim == place.0);
-        if taken.any(|(_, other)| *other == index) || !is_admin && self.demand.in_use.contains(&device.id) {
+        let mut taken = self.chosen.iter().filter(|chosen| !is_admin || chosen.place.0 == place.0);
+        let is_taken = !device.is_shared() && taken.any(|chosen| chosen.device == index);
+        if is_taken || !is_admin && self.demand.in_use.is_exclusive(&device.id) {
             return Ok(false);
         }
-        let is_usable = !device.has_counters() && !device.is_tainted_for(alternative);
-        Ok(self.is_selected(place, index)? && is_usable)
+        Ok(self.is_selected(place, index)? && self.is_usable(place, index))
+    }
+
+    /// Returns whether enough counters are left for a device, and its taints are tolerated.
+    fn is_usable(&self, place: Place, index: usize) -> bool {
+        let (Some(alternative), Some(device)) = (self.alternative(place), self.devices.get(index)) else {
+            return false;
+        };
+        let suffice = || self.counters.get(device.pool).is_some_and(|left| left.suffice_for(device.device));
+        !device.is_tainted_for(alternative) && (!self.needs_counters(index) || suffice())
+    }
+
+    /// Returns whether an allocation of a device consumes counters. Those of a shared device are consumed once.
+    fn needs_counters(&self, index: usize) -> bool {
+        self.devices.get(index).is_some_and(|device| {
+            let is_chosen = || self.chosen.iter().any(|chosen| chosen.device == index);
+            let is_in_use = device.is_shared() && (self.demand.in_use.consumed(&device.id).is_some() || is_chosen());
+            counters::has_counters(device.device) && !is_in_use
+        })
+    }
+
+    /// Returns what a request consumes of a device; `None` if the device doesn't have that.
+    fn consumption(&self, place: Place, index: usize) -> Option<Consumption<'a>> {
+        let (alternative, device) = (self.alternative(place)?, self.devices.get(index)?);
+        let of_others = self.demand.in_use.consumed(&device.id);
+        let in_use = |name: &str| {
+            let of_others = of_others.and_then(|amounts| amounts.get(name)).copied().unwrap_or_default();
+            let chosen = self.chosen.iter().filter(|chosen| chosen.device == index);
+            let amounts = chosen.filter_map(|chosen| Some(chosen.consumption.get(name)?.amount));
+            amounts.fold(of_others, Quantity::plus)
+        };
+        let consumption = capacity::consumption(&alternative.of["capacity"]["requests"], device.device, in_use)?;
+        Some(if device.is_shared() { consumption } else { Consumption::new() })
     }
 
     /// Returns whether a device meets the constraints of its claim, together with those chosen before.
@@ -368,9 +435,9 @@ impl<'s, 'a> Search<'s, 'a> {
             if !self.is_concerned(constraint, place) {
                 return true;
             }
-            let of_claim =
-                self.chosen.iter().filter(|(other, _)| other.0 == place.0 && self.is_concerned(constraint, *other));
-            let mut others = of_claim.filter_map(|(_, other)| self.devices.get(*other));
+            let is_concerned =
+                |other: &&Chosen<'_>| other.place.0 == place.0 && self.is_concerned(constraint, other.place);
+            let mut others = self.chosen.iter().filter(is_concerned).filter_map(|other| self.devices.get(other.device));
             match (constraint["matchAttribute"].as_str(), constraint["distinctAttribute"].as_str()) {
                 (Some(name), _) => device
                     .attribute(name)
@@ -404,32 +471,42 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     fn allocation(&self, index: usize, demand: &ClaimDemand<'a>) -> Value {
-        let chosen: Vec<_> = self.chosen.iter().filter(|((claim, ..), _)| *claim == index).collect();
-        let result = |(place, device): &&(Place, usize)| {
-            let (alternative, device) = (self.alternative(*place)?, self.devices.get(*device)?);
-            let mut result = json!({
-                "request": alternative.name, "driver": device.id.driver, "pool": device.id.pool,
-                "device": device.id.device,
-            });
-            if alternative.is_admin() {
-                result["adminAccess"] = true.into();
-            }
-            if let Some(tolerations) = alternative.of.get("tolerations") {
-                result["tolerations"] = tolerations.clone();
-            }
-            Some(result)
-        };
-        let results: Vec<_> = chosen.iter().filter_map(result).collect();
+        let chosen: Vec<_> = self.chosen.iter().filter(|chosen| chosen.place.0 == index).collect();
+        let results: Vec<_> = chosen.iter().filter_map(|chosen| self.result(chosen)).collect();
         let mut allocation = json!({"devices": {"results": results}});
         let config = self.config(index, demand);
         if !config.is_empty() {
             allocation["devices"]["config"] = config.into();
         }
-        let devices = chosen.iter().filter_map(|(_, device)| self.devices.get(*device));
+        let devices = chosen.iter().filter_map(|chosen| self.devices.get(chosen.device));
         if let Some(selector) = node_selector(devices, self.node) {
             allocation["nodeSelector"] = selector;
         }
         allocation
+    }
+
+    fn result(&self, chosen: &Chosen<'_>) -> Option<Value> {
+        let (alternative, device) = (self.alternative(chosen.place)?, self.devices.get(chosen.device)?);
+        let mut result = json!({
+            "request": alternative.name, "driver": device.id.driver, "pool": device.id.pool,
+            "device": device.id.device,
+        });
+        if alternative.is_admin() {
+            result["adminAccess"] = true.into();
+        }
+        if let Some(tolerations) = alternative.of.get("tolerations") {
+            result["tolerations"] = tolerations.clone();
+        }
+        if device.is_shared() {
+            // It gets one when it is written.
+            result["shareID"] = "".into();
+        }
+        if !chosen.consumption.is_empty() {
+            let amounts = chosen.consumption.iter();
+            let amounts: Map<_, _> = amounts.map(|(name, consumed)| ((*name).into(), consumed.text.clone())).collect();
+            result["consumedCapacity"] = amounts.into();
+        }
+        Some(result)
     }
 
     /// Returns the configuration of the devices of a claim: first that of the classes, then that of the claim.
@@ -437,7 +514,7 @@ impl<'s, 'a> Search<'s, 'a> {
         // The devices of a request tell which alternative was chosen.
         let alternative = |request: usize| {
             let place =
-                self.chosen.iter().map(|(place, _)| *place).find(|place| (place.0, place.1) == (index, request));
+                self.chosen.iter().map(|chosen| chosen.place).find(|place| (place.0, place.1) == (index, request));
             self.alternative(place.unwrap_or((index, request, 0)))
         };
         let entry = |source: &str, requests: Vec<Value>, config: &Value| {
@@ -477,6 +554,28 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         config
     }
+}
+
+/// Returns the devices of a slice of a pool with this index.
+fn devices_of<'a>(id: PoolId<'a>, pool: usize, slice: &'a Value) -> impl Iterator<Item = Device<'a>> {
+    let device = move |device| {
+        let id = DeviceId { driver: id.driver, pool: id.name, device: text(device, "/name") };
+        Device { id, device, slice, pool }
+    };
+    pools::devices(slice).iter().map(device)
+}
+
+/// Returns what the devices in use leave of the counters of a pool.
+fn left_in<'a>(id: PoolId<'a>, usable: &Usable<'a>, in_use: &InUse<'a>) -> Counters<'a> {
+    let mut left = usable.counters.clone();
+    let devices = usable.near.iter().chain(&usable.far).flat_map(|slice| pools::devices(slice));
+    for device in devices.filter(|device| counters::has_counters(device)) {
+        let id = DeviceId { driver: id.driver, pool: id.name, device: text(device, "/name") };
+        if in_use.includes(&id) {
+            left.take(device);
+        }
+    }
+    left
 }
 
 /// Returns which nodes can use devices; `None` if all can.

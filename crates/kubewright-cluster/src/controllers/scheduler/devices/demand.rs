@@ -1,11 +1,17 @@
 //! What the claims of a pod ask for. Pure.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use kubewright_apimachinery::cel::DeviceSelector;
+use kubewright_apimachinery::{cel::DeviceSelector, quantity::Quantity};
 use serde_json::Value;
 
-use crate::controllers::value::{list, text};
+use crate::controllers::{
+    device_taint_eviction::tolerates,
+    value::{list, text},
+};
 
 /// The identity of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +38,61 @@ impl fmt::Display for DeviceId<'_> {
 #[derive(Debug)]
 pub(in crate::controllers::scheduler) struct Demand<'a> {
     pub(super) claims: Vec<ClaimDemand<'a>>,
-    pub(super) in_use: BTreeSet<DeviceId<'a>>,
+    pub(super) in_use: InUse<'a>,
+}
+
+/// The devices of allocations. Administrators' access leaves them free.
+#[derive(Debug, Default)]
+pub(super) struct InUse<'a> {
+    /// Devices that only one claim has.
+    exclusive: BTreeSet<DeviceId<'a>>,
+    /// Devices that several claims can have.
+    shared: BTreeSet<DeviceId<'a>>,
+    /// How much of their capacities is consumed.
+    consumed: BTreeMap<DeviceId<'a>, BTreeMap<&'a str, Quantity>>,
+}
+
+impl<'a> InUse<'a> {
+    /// Returns the devices of these allocations.
+    pub(super) fn of(allocations: impl Iterator<Item = &'a Value>) -> Self {
+        let mut in_use = Self::default();
+        for result in allocations.flat_map(|allocation| list(allocation, "/devices/results")) {
+            if result["adminAccess"] != true {
+                in_use.add(result);
+            }
+        }
+        in_use
+    }
+
+    fn add(&mut self, result: &'a Value) {
+        let device = DeviceId::of(result);
+        if !result["shareID"].is_string() {
+            self.exclusive.insert(device);
+            return;
+        }
+        self.shared.insert(device);
+        let Some(amounts) = result["consumedCapacity"].as_object() else { return };
+        let consumed = self.consumed.entry(device).or_default();
+        for (name, amount) in amounts {
+            let sum = consumed.entry(name).or_default();
+            *sum = sum.plus(Quantity::read(amount));
+        }
+    }
+
+    /// Returns whether only one claim has a device.
+    pub(super) fn is_exclusive(&self, device: &DeviceId<'_>) -> bool {
+        self.exclusive.contains(device)
+    }
+
+    /// Returns whether any claim has a device.
+    pub(super) fn includes(&self, device: &DeviceId<'_>) -> bool {
+        self.is_exclusive(device) || self.shared.contains(device)
+    }
+
+    /// Returns how much of the capacities of a shared device is consumed; `None` if nothing is.
+    pub(super) fn consumed(&self, device: &DeviceId<'a>) -> Option<&BTreeMap<&'a str, Quantity>> {
+        self.consumed.get(device)
+    }
 }
 
 /// A claim without devices.
@@ -109,6 +169,11 @@ impl<'a> Alternative<'a> {
         };
         let selectors = of_class.into_iter().chain([("", list(of, "/selectors"))]).flat_map(compile).collect();
         Self { name, of, class, selectors }
+    }
+
+    /// Returns whether a taint of a device is tolerated.
+    pub(super) fn tolerates(&self, taint: &Value) -> bool {
+        list(self.of, "/tolerations").iter().any(|toleration| tolerates(toleration, taint))
     }
 
     /// Returns the name of the request or subrequest, as it is in errors.

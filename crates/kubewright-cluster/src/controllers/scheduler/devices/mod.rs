@@ -2,10 +2,13 @@
 //! messages are those of kube-scheduler's plugin `DynamicResources`
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>). Pure.
 //!
-//! [`pools`] finds the devices that a node can use, [`demand`] is what the claims of a pod ask for, and [`allocation`]
-//! chooses the devices.
+//! [`pools`] finds the devices that a node can use, with the counters that they share ([`counters`]), [`demand`] is what
+//! the claims of a pod ask for, and [`allocation`] chooses the devices, of which requests may consume a part
+//! ([`capacity`]).
 
 mod allocation;
+mod capacity;
+mod counters;
 mod demand;
 mod pools;
 
@@ -17,7 +20,7 @@ use serde_json::Value;
 pub(super) use self::demand::Demand;
 use self::{
     allocation::Failure,
-    demand::{ClaimDemand, DeviceId, shown},
+    demand::{ClaimDemand, InUse, shown},
 };
 use super::{
     candidate::{Candidate, PodKey},
@@ -28,7 +31,7 @@ use crate::{
     controllers::{
         kind::Kind,
         reconcile::{Key, keep},
-        resource_claims::{CLAIM, MAX_USERS, is_allocated, is_reserved, made, name_of, user},
+        resource_claims::{CLAIM, MAX_USERS, SLICE, is_allocated, is_reserved, made, name_of, user},
         value::{controller_of, is_deleting, list, text},
     },
     object_client::ObjectPath,
@@ -36,8 +39,6 @@ use crate::{
 
 /// Classes of devices, which have no namespace.
 const CLASS: Kind = Kind { group: "resource.k8s.io", kind: "DeviceClass", plural: "deviceclasses" };
-/// The devices that drivers offer, which have no namespace.
-const SLICE: Kind = Kind { group: "resource.k8s.io", kind: "ResourceSlice", plural: "resourceslices" };
 /// The greatest number of alternatives of a request.
 const MAX_ALTERNATIVES: i64 = 8;
 /// Why a node can't take a pod whose devices are elsewhere.
@@ -208,10 +209,7 @@ impl Devices {
         let claims: Vec<_> = claims.map(|(_, claim)| demand(&**claim)).collect();
         let written = self.claims.values().map(|claim| &claim["status"]["allocation"]);
         let allocations = written.chain(self.pending.values().map(|pending| &pending.allocation));
-        let results = allocations.flat_map(|allocation| list(allocation, "/devices/results"));
-        let is_exclusive = |result: &&Value| result["adminAccess"] != true;
-        (!claims.is_empty())
-            .then(|| Demand { claims, in_use: results.filter(is_exclusive).map(DeviceId::of).collect() })
+        (!claims.is_empty()).then(|| Demand { claims, in_use: InUse::of(allocations) })
     }
 
     fn allocate(&self, demand: &Demand<'_>, node: &Value) -> Result<Vec<Value>, Failure> {

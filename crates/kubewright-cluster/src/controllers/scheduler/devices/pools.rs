@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::counters::Counters;
 use crate::controllers::{
     scheduler::filter,
     value::{flag, int, list, text},
@@ -32,12 +33,23 @@ pub(super) struct Pool<'a> {
 /// What is known about the devices of a pool.
 #[derive(Debug, PartialEq)]
 pub(super) enum Content<'a> {
-    /// Slices with devices for the node, by name.
-    Slices(Vec<&'a Value>),
+    /// Devices that can be allocated.
+    Usable(Usable<'a>),
     /// Slices are missing: the driver is replacing them.
     Incomplete,
     /// The slices contradict each other.
     Invalid,
+}
+
+/// The devices of a pool, and the counters that they share.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Usable<'a> {
+    /// The slices with devices for the node, by name.
+    pub(super) near: Vec<&'a Value>,
+    /// The slices for other nodes, as far as they are needed.
+    pub(super) far: Vec<&'a Value>,
+    /// The counters, as if no device were allocated.
+    pub(super) counters: Counters<'a>,
 }
 
 /// Returns the pools with devices for a node, in order. Of each pool, the newest generation counts.
@@ -65,20 +77,33 @@ fn pool<'a>(
     let first = *known.first()?;
     let of_pool = slices.filter(|slice| self::id(slice) == id);
     let is_obsolete = of_pool.clone().any(|slice| generation(slice) > generation(first));
-    let total = of_pool.filter(|slice| generation(slice) == generation(first)).count();
     let is_complete = |count: usize| i64::try_from(count) == Ok(int(first, "/spec/pool/resourceSliceCount"));
-    if !is_complete(known.len()) && is_obsolete {
+    known.sort_by_key(|slice| name(slice));
+    let content = if is_complete(known.len()) {
+        usable(&known, Vec::new())
+    } else if is_obsolete {
         return None;
-    }
-    known.sort_by_key(|slice| text(slice, "/metadata/name"));
-    let mut names = BTreeSet::new();
-    let is_unique = known.iter().flat_map(|slice| devices(slice)).all(|device| names.insert(text(device, "/name")));
-    let content = match is_complete(known.len()) || is_complete(total) {
-        false => Content::Incomplete,
-        true if !is_unique => Content::Invalid,
-        true => Content::Slices(known),
+    } else {
+        let names: BTreeSet<_> = known.iter().map(|slice| name(slice)).collect();
+        let current = of_pool.filter(|slice| generation(slice) == generation(first));
+        let far: Vec<_> = current.filter(|slice| !names.contains(name(slice))).collect();
+        if is_complete(known.len() + far.len()) { usable(&known, far) } else { Some(Content::Incomplete) }
     };
-    Some(Pool { id, content })
+    Some(Pool { id, content: content.unwrap_or(Content::Invalid) })
+}
+
+/// Returns the content of a pool with these slices; `None` if they contradict each other.
+fn usable<'a>(known: &[&'a Value], far: Vec<&'a Value>) -> Option<Content<'a>> {
+    let (sets, near): (Vec<_>, Vec<_>) = known.iter().copied().partition(|slice| has_shared_counters(slice));
+    let counters = Counters::of(&sets)?;
+    let mut names = BTreeSet::new();
+    let is_unique = near.iter().flat_map(|slice| devices(slice)).all(|device| names.insert(text(device, "/name")));
+    let mut consumers = known.iter().chain(&far).flat_map(|slice| devices(slice));
+    (is_unique && consumers.all(|device| counters.include(device))).then_some(Content::Usable(Usable {
+        near,
+        far,
+        counters,
+    }))
 }
 
 /// Returns the devices of a slice.
@@ -101,9 +126,16 @@ pub(super) fn is_for(of: &Value, node: &Value) -> bool {
 
 /// Returns whether a slice has devices for a node, or counters that its pool needs.
 fn is_relevant(slice: &Value, node: &Value) -> bool {
-    let has_counters = !list(slice, "/spec/sharedCounters").is_empty();
     let has_device = || is_per_device(slice) && devices(slice).iter().any(|device| is_for(device, node));
-    has_counters || is_for(&slice["spec"], node) || has_device()
+    has_shared_counters(slice) || is_for(&slice["spec"], node) || has_device()
+}
+
+fn has_shared_counters(slice: &Value) -> bool {
+    !list(slice, "/spec/sharedCounters").is_empty()
+}
+
+fn name(slice: &Value) -> &str {
+    text(slice, "/metadata/name")
 }
 
 fn id(slice: &Value) -> PoolId<'_> {
@@ -135,7 +167,11 @@ mod tests {
     fn check(slices: &[Value], expect: &str) {
         let node = json!({"metadata": {"name": "a", "labels": {"disk": "ssd"}}});
         let shown = pools(slices.iter(), &node).into_iter().map(|pool| match pool.content {
-            Content::Slices(slices) => slices.iter().map(|slice| text(slice, "/metadata/name")).collect(),
+            Content::Usable(Usable { near, far, .. }) => {
+                let names = |slices: Vec<&Value>| slices.iter().map(|slice| name(slice)).collect();
+                let (near, far): (String, String) = (names(near), names(far));
+                if far.is_empty() { near } else { format!("{near}({far})") }
+            }
             Content::Incomplete => "incomplete".to_owned(),
             Content::Invalid => "invalid".to_owned(),
         });
@@ -168,11 +204,33 @@ mod tests {
         check(&[slice("b", (2, 2), near(), &["y"]), old.clone(), slice("a", (2, 2), near(), &["x"])], "ab");
         check(&[old.clone(), slice("a", (2, 2), near(), &["x"])], "incomplete");
         // The other slice of the generation is for another node.
-        check(&[slice("a", (2, 2), near(), &["x"]), slice("b", (2, 2), json!({"nodeName": "b"}), &["x"])], "a");
+        check(&[slice("a", (2, 2), near(), &["x"]), slice("b", (2, 2), json!({"nodeName": "b"}), &["x"])], "a(b)");
         // A complete pool is used while the next generation begins elsewhere, but not an incomplete one.
         let next = slice("b", (2, 2), json!({"nodeName": "b"}), &["x"]);
         check(&[old, next.clone()], "old");
         check(&[slice("old", (1, 2), near(), &["x"]), next], "");
         check(&[slice("a", (1, 2), near(), &["x"]), slice("b", (1, 2), near(), &["x"])], "invalid");
+    }
+
+    #[test]
+    fn devices_consume_counters_that_there_are() {
+        let near = || json!({"nodeName": "a"});
+        let sets = |name: &str, count: i64| {
+            let set = json!({"name": "s", "counters": {"memory": {"value": "1Gi"}}});
+            slice(name, (1, count), json!({"nodeName": "b", "sharedCounters": [set]}), &[])
+        };
+        let consuming = |name: &str, of: Value, count: i64, counter: &str| {
+            let mut slice = slice(name, (1, count), of, &[name]);
+            let consumption = json!({"counterSet": "s", "counters": {counter: {"value": "1"}}});
+            slice["spec"]["devices"][0]["consumesCounters"] = json!([consumption]);
+            slice
+        };
+        check(&[sets("s", 2), consuming("x", near(), 2, "memory")], "x");
+        check(&[sets("s", 2), consuming("x", near(), 2, "cores")], "invalid");
+        check(&[sets("s", 2), sets("t", 2)], "invalid");
+        let far = |counter: &str| consuming("y", json!({"nodeName": "b"}), 3, counter);
+        check(&[sets("s", 3), consuming("x", near(), 3, "memory"), far("memory")], "x(y)");
+        check(&[sets("s", 3), consuming("x", near(), 3, "memory"), far("cores")], "invalid");
+        check(&[consuming("x", near(), 2, "memory")], "incomplete");
     }
 }

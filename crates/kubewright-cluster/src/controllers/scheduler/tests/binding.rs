@@ -10,7 +10,10 @@ use futures::stream::FuturesUnordered;
 use http::{Request, Response};
 use jiff::Timestamp;
 use kube::{Client, client::Body};
-use kubewright_apimachinery::clock::{SharedClock, VirtualClock};
+use kubewright_apimachinery::{
+    clock::{SharedClock, VirtualClock},
+    random::Random,
+};
 use kubewright_apiserver::ApiServer;
 use tower::ServiceExt;
 
@@ -93,7 +96,7 @@ async fn a_binding_that_conflicts_is_tried_again_without_a_change_of_the_pod() {
     create_pod(&direct, "p").await;
     let bindings = Arc::new(AtomicUsize::new(0));
     let client = client_with_conflicts(&api, bindings.clone());
-    let scheduler = tokio::spawn(super::super::run(api.clone(), client, clock, None));
+    let scheduler = tokio::spawn(super::super::run(api.clone(), client, clock, Random::seeded(1), None));
     bound(&direct, "p").await;
     assert_eq!(bindings.load(Ordering::Relaxed), CONFLICTS + 1);
     scheduler.abort();
@@ -111,6 +114,7 @@ async fn many_pods_that_are_gone_keep_no_other_from_being_bound() {
         feed: api.feed(),
         client: client.clone(),
         clock,
+        random: Random::seeded(1),
         events: None,
         scheduler: Scheduler::default(),
         is_synced: false,

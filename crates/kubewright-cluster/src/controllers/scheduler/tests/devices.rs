@@ -324,7 +324,6 @@ fn devices_can_be_tainted_too_small_or_in_use() {
     };
     let taint = json!([{"key": "broken", "effect": "NoSchedule"}]);
     let devices = [
-        device("parts", json!({"consumesCounters": [{"counterSet": "s", "counters": {}}]})),
         device("slow", json!({"bindingConditions": ["ready"]})),
         device("tainted", json!({"taints": taint})),
         device("good", json!({})),
@@ -342,8 +341,127 @@ fn devices_can_be_tainted_too_small_or_in_use() {
     check(&mut scheduler, wants("large", capacity("5Gi")), Err(&none));
     check(&mut scheduler, wants("small", capacity("4Gi")), Ok(&["r p good"]));
     check(&mut scheduler, wants("second", json!({})), Err(&none));
-    check(&mut scheduler, wants("tolerant", json!({"tolerations": [{"operator": "Exists"}]})), Ok(&["r p tainted"]));
     check(&mut scheduler, wants("admin", json!({"adminAccess": true})), Ok(&["r p good"]));
+    check(&mut scheduler, wants("tolerant", json!({"tolerations": [{"operator": "Exists"}]})), Ok(&["r p tainted"]));
+    // A toleration without a key is for every key, also one of a value.
+    let mut scheduler = self::scheduler();
+    let tainted = json!([{"key": "k", "value": "v", "effect": "NoExecute"}]);
+    let devices = json!([device("tainted", json!({"taints": tainted}))]);
+    add_pool(&mut scheduler, &[json!({"allNodes": true, "devices": devices})]);
+    check(&mut scheduler, wants("other", json!({"tolerations": [{"value": "w"}]})), Err(&none));
+    check(&mut scheduler, wants("equal", json!({"tolerations": [{"value": "v"}]})), Ok(&["r p tainted"]));
+}
+
+/// Adds a pool `p` with slices of these specs.
+fn add_pool(scheduler: &mut Scheduler, specs: &[Value]) {
+    for (index, spec) in specs.iter().enumerate() {
+        let mut spec = spec.clone();
+        spec["driver"] = "d.io".into();
+        spec["pool"] = json!({"name": "p", "generation": 1, "resourceSliceCount": specs.len()});
+        add(scheduler, "ResourceSlice", json!({"metadata": {"name": format!("s{index}")}, "spec": spec}));
+    }
+}
+
+/// Counters of the memory of a device.
+fn memory(amount: &str) -> Value {
+    json!({"memory": {"value": amount}})
+}
+
+/// A part of a device, with its memory.
+fn part(name: &str, model: &str, amount: &str) -> Value {
+    let consumed = json!([{"counterSet": "gpu", "counters": memory(amount)}]);
+    json!({"name": name, "attributes": {"model": {"string": model}}, "consumesCounters": consumed})
+}
+
+/// A request for a device of a model.
+fn of_model(name: &str, model: &str) -> Value {
+    let mut request = request(name, 1);
+    let expression = format!("device.attributes['d.io'].model == '{model}'");
+    request["exactly"]["selectors"] = json!([{"cel": {"expression": expression}}]);
+    request
+}
+
+#[test]
+fn devices_consume_shared_counters() {
+    let none = unavailable("2 cannot allocate all claims", "still not schedulable");
+    let with_parts = || {
+        let mut scheduler = scheduler();
+        let counters = json!({"nodeName": "b", "sharedCounters": [{"name": "gpu", "counters": memory("8Gi")}]});
+        let near = [
+            part("0-whole", "whole", "8Gi"),
+            part("1-half", "half", "4Gi"),
+            part("2-half", "half", "4Gi"),
+            part("3-quarter", "quarter", "2Gi"),
+        ];
+        let far = json!({"nodeName": "b", "devices": [part("4-far", "far", "6Gi")]});
+        add_pool(&mut scheduler, &[counters, json!({"nodeName": "a", "devices": near}), far]);
+        scheduler
+    };
+    let mut scheduler = with_parts();
+    check(&mut scheduler, claim("first", json!([of_model("r", "half")])), Ok(&["r p 1-half"]));
+    check(&mut scheduler, claim("whole", json!([of_model("r", "whole")])), Err(&none));
+    let both = json!([of_model("r", "half"), of_model("s", "quarter")]);
+    check(&mut scheduler, claim("both", both), Err(&none));
+    check(&mut scheduler, claim("small", json!([of_model("r", "quarter")])), Ok(&["r p 3-quarter"]));
+    check(&mut scheduler, claim("second", json!([of_model("r", "half")])), Err(&none));
+    // What doesn't fit together is given back during the search.
+    let mut scheduler = with_parts();
+    let any = json!([request("r", 1), of_model("s", "half")]);
+    check(&mut scheduler, claim("any", any), Ok(&["r p 1-half", "s p 2-half"]));
+    // The devices of other nodes count, too.
+    let mut scheduler = with_parts();
+    check(&mut scheduler, claim("far", json!([of_model("r", "far")])), Ok(&["r p 4-far"]));
+    check(&mut scheduler, claim("near", json!([of_model("r", "half")])), Err(&none));
+    check(&mut scheduler, claim("small", json!([of_model("r", "quarter")])), Ok(&["r p 3-quarter"]));
+}
+
+/// A request for a part of a device.
+fn with_memory(name: &str, amount: Option<&str>) -> Value {
+    let mut request = request(name, 1);
+    if let Some(amount) = amount {
+        request["exactly"]["capacity"] = json!({"requests": {"memory": amount}});
+    }
+    request
+}
+
+#[test]
+fn requests_share_the_capacity_of_a_device() {
+    let none = unavailable("2 cannot allocate all claims", "still not schedulable");
+    let with_shared = || {
+        let mut scheduler = scheduler();
+        let capacity = json!({"memory": {"value": "10Gi", "requestPolicy": {"default": "1Gi"}}});
+        let mut device = part("x", "m", "1Gi");
+        device["allowMultipleAllocations"] = true.into();
+        device["capacity"] = capacity;
+        let counters = json!({"allNodes": true, "sharedCounters": [{"name": "gpu", "counters": memory("1Gi")}]});
+        add_pool(&mut scheduler, &[counters, json!({"allNodes": true, "devices": [device]})]);
+        scheduler
+    };
+    let wants = |name: &str, amount: Option<&str>| claim(name, json!([with_memory("r", amount)]));
+    let mut scheduler = with_shared();
+    add(&mut scheduler, "ResourceClaim", wants("first", Some("6Gi")));
+    let first = put(&mut scheduler, &using("first", &["first"]));
+    let written = bindings(&mut scheduler, &first);
+    let expected = json!([{
+        "request": "r", "driver": "d.io", "pool": "p", "device": "x", "shareID": "", "consumedCapacity": {"memory": "6Gi"},
+    }]);
+    assert_eq!(written[0].allocation.as_ref().expect("an allocation")["devices"]["results"], expected);
+    check(&mut scheduler, wants("second", Some("6Gi")), Err(&none));
+    write(&mut scheduler, &written);
+    check(&mut scheduler, wants("third", Some("6Gi")), Err(&none));
+    check(&mut scheduler, wants("default", None), Ok(&["r p x"]));
+    check(&mut scheduler, wants("fourth", Some("4Gi")), Err(&none));
+    check(&mut scheduler, wants("fifth", Some("3Gi")), Ok(&["r p x"]));
+    // Requests of a claim share it as well, but each of them gets a device once.
+    let several = |name: &str, amounts: &[&str]| {
+        let requests =
+            amounts.iter().enumerate().map(|(index, amount)| with_memory(&format!("r{index}"), Some(amount)));
+        claim(name, requests.collect())
+    };
+    let mut scheduler = with_shared();
+    check(&mut scheduler, several("three", &["4Gi", "4Gi", "4Gi"]), Err(&none));
+    check(&mut scheduler, claim("twice", json!([request("r", 2)])), Err(&none));
+    check(&mut scheduler, several("two", &["4Gi", "5Gi"]), Ok(&["r0 p x", "r1 p x"]));
 }
 
 #[test]
