@@ -4,7 +4,10 @@ use k8s_openapi::api::{
     core::v1::{Event, Pod},
     resource::v1::{AllocationResult, ResourceClaim},
 };
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch},
+};
 use kubewright_cluster::{Cluster, Pods};
 use serde_json::json;
 
@@ -254,5 +257,50 @@ async fn pods_have_parts_of_devices() {
         let claim = claimed(&cluster, name, |_| true).await;
         assert_eq!(devices(&claim), device.into_iter().collect::<Vec<_>>());
     }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pod_is_bound_when_its_devices_meet_their_conditions() {
+    let cluster = Cluster::builder().pods(Pods::Run).start().await.expect("a cluster");
+    let conditions = "bindingConditions: [attached], bindingFailureConditions: [broken], attributes";
+    cluster.apply_yaml(&DEVICES.replace("attributes", conditions)).await.expect("applied");
+    cluster.apply_yaml(&claim("slow", "device.attributes['gpu.example.com'].memory < 40")).await.expect("applied");
+    create(&cluster, &using("user", "slow")).await;
+    let told = |events: &[&Event]| {
+        let mut messages = events.iter().filter(|event| event.reason.as_deref() == Some("BindingConditionsPending"));
+        let message = messages.next().and_then(|event| event.message.as_deref());
+        message == Some("waiting for binding conditions for device on node kubewright")
+    };
+    cluster.expect(told).await.expect("an event");
+    let slow = claimed(&cluster, "slow", |claim| users(claim) == ["user"]).await;
+    assert_eq!(devices(&slow), ["small"]);
+    let waiting = until(&cluster, "user", |_| true).await;
+    assert_eq!(waiting.spec.and_then(|spec| spec.node_name), None);
+    let claims: Api<ResourceClaim> = Api::namespaced(cluster.client(), "default");
+    let report = |kind: &str| {
+        let condition = json!({
+            "type": kind, "status": "True", "reason": "Known", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let device = json!({
+            "driver": "gpu.example.com", "pool": "kubewright", "device": "small", "conditions": [condition],
+        });
+        Patch::Merge(json!({"status": {"devices": [device]}}))
+    };
+    // A device that fails is given back, and allocated again.
+    claims.patch_status("slow", &Default::default(), &report("broken")).await.expect("reported");
+    let failed = |events: &[&Event]| {
+        let why = "running PreBind plugin \"DynamicResources\": device binding failed: claim=slow, reason=Known, \
+                   message=\"\"";
+        events.iter().any(|event| event.message.as_deref() == Some(why))
+    };
+    cluster.expect(failed).await.expect("an event");
+    let is_new = |claim: &ResourceClaim| {
+        let devices = claim.status.as_ref().and_then(|status| status.devices.as_ref());
+        allocation(claim).is_some() && devices.is_none_or(Vec::is_empty)
+    };
+    claimed(&cluster, "slow", is_new).await;
+    claims.patch_status("slow", &Default::default(), &report("attached")).await.expect("reported");
+    until(&cluster, "user", crate::is_running).await;
     cluster.shutdown().await;
 }

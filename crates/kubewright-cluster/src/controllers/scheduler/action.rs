@@ -36,7 +36,12 @@ pub(super) enum PodAction {
     /// Bind a pod to the node of this name.
     Bind(String),
     /// Write what binds the volumes of a pod, and the allocations and reservations of its claims of devices.
-    Prepare { volumes: Vec<Reservation>, claims: Vec<Binding> },
+    Prepare {
+        volumes: Vec<Reservation>,
+        claims: Vec<Binding>,
+        /// The node on which the devices have conditions to meet before the pod is bound, if they have any.
+        awaited: Option<String>,
+    },
     /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
     /// The same for a pod about which nothing can be decided, or whose volumes and claims couldn't be bound.
@@ -76,14 +81,18 @@ pub(super) async fn perform(
             let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
             Ok(vec![event(pod, false, "Scheduled", message).with("Binding", version)])
         }
-        PodAction::Prepare { volumes, claims } => {
+        PodAction::Prepare { volumes, claims, awaited } => {
             for reservation in volumes {
                 client.replace(&reservation.path(), "", &reservation.after).await?;
             }
             for claim in claims {
                 bind_claim(client, claim, now, random).await?;
             }
-            Ok(Vec::new())
+            let waiting = |node: &String| {
+                let message = format!("waiting for binding conditions for device on node {node}");
+                event(pod, false, "BindingConditionsPending", message).with("Scheduling", version)
+            };
+            Ok(awaited.iter().map(waiting).collect())
         }
         PodAction::Deallocate { why, pod: object, claim } => {
             let mut free = (**claim).clone();
@@ -344,7 +353,7 @@ mod tests {
             allocation: Some(json!({"devices": {"results": [{"device": "x"}, {"device": "y", "shareID": ""}]}})),
             user: json!({"resource": "pods", "name": "p", "uid": "u"}),
         };
-        let action = PodAction::Prepare { volumes: Vec::new(), claims: vec![binding] };
+        let action = PodAction::Prepare { volumes: Vec::new(), claims: vec![binding], awaited: None };
         let result = perform(&client, &key(0), &action, "1", Timestamp::UNIX_EPOCH, &Random::seeded(1)).await;
         let code = result.err().map(|error| match error {
             kube::Error::Api(status) => status.code,

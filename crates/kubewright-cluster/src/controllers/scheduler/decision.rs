@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind, StoredObject};
 use serde_json::Value;
 
@@ -26,6 +27,8 @@ use crate::controllers::{
 
 /// The default scheduler name.
 const SCHEDULER: &str = "default-scheduler";
+/// What errors about the claims of a pod begin with.
+const DEVICES: &str = "plugin \"DynamicResources\"";
 
 /// A pod that waits for a node.
 #[derive(Debug)]
@@ -287,6 +290,11 @@ impl Scheduler {
         }
     }
 
+    /// Sets the present time, which matters to devices that have to meet conditions.
+    pub(super) fn set_time(&mut self, now: Timestamp) {
+        self.state.devices.now = now;
+    }
+
     /// Returns the action for a pod; `None` if its condition is up to date. What a pod to bind takes is set aside for
     /// it.
     pub(super) fn decide(&mut self, pod: &PodKey) -> Option<PodAction> {
@@ -358,13 +366,15 @@ impl Scheduler {
         let waiting = self.waiting.get_mut(pod.key)?;
         (waiting.prepared_for, waiting.is_late) = (Some(node.to_owned()), false);
         let volumes = self.state.volumes.reserve(pod, &object);
-        Some(PodAction::Prepare { volumes, claims: self.state.devices.reserve(pod, &object) })
+        let claims = self.state.devices.reserve(pod, &object);
+        let awaited = self.state.devices.has_conditions(pod, &claims).then(|| node.to_owned());
+        Some(PodAction::Prepare { volumes, claims, awaited })
     }
 
     /// Returns how far the volumes and claims of a pod are bound for a node, and what the error about them begins with.
     fn progress(&self, pod: &Candidate<'_>, node: &Value) -> (Progress, &'static str) {
         match self.state.volumes.progress(pod, node) {
-            Progress::Bound => (self.state.devices.progress(pod, node), "plugin \"DynamicResources\""),
+            Progress::Bound => (self.state.devices.progress(pod, node), DEVICES),
             progress => (progress, "plugin \"VolumeBinding\": binding volumes"),
         }
     }
@@ -383,6 +393,7 @@ impl Scheduler {
         let (object, is_late) = (waiting.object.clone(), waiting.is_late);
         let why = match progress {
             Progress::Pending if !is_late => return None,
+            Progress::Pending if what == DEVICES => "device binding timeout: context deadline exceeded".into(),
             Progress::Pending => "context deadline exceeded".into(),
             Progress::Failed(why) => why,
             Progress::Bound => {

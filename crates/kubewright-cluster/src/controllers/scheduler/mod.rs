@@ -151,6 +151,7 @@ impl Scheduling {
 
     /// Decides about pods, and begins the actions.
     fn begin(&mut self, pods: impl IntoIterator<Item = PodKey>) {
+        self.scheduler.set_time(self.clock.now());
         for pod in pods {
             let Some(action) = self.scheduler.decide(&pod) else {
                 if !self.scheduler.is_waiting(&pod) {

@@ -91,11 +91,6 @@ impl Device<'_> {
     fn is_shared(&self) -> bool {
         self.device["allowMultipleAllocations"] == true
     }
-
-    /// Returns whether other conditions than an allocation make the device ready, which nothing waits for here.
-    fn has_conditions(&self) -> bool {
-        !list(self.device, "/bindingConditions").is_empty()
-    }
 }
 
 /// A request, or one of its alternatives: the indices of the claim, the request and the alternative.
@@ -260,8 +255,7 @@ impl<'s, 'a> Search<'s, 'a> {
         };
         let claim = self.demand.claims.get(place.0).map_or(&Value::Null, |demand| demand.claim);
         let is_here = !pools::is_per_device(device.slice) || pools::is_for(device.device, self.node);
-        let selected =
-            !device.has_conditions() && alternative.selects(device.id.driver, device.device, claim)? && is_here;
+        let selected = alternative.selects(device.id.driver, device.device, claim)? && is_here;
         self.selected.insert((place, index), selected);
         Ok(selected)
     }
@@ -500,6 +494,11 @@ impl<'s, 'a> Search<'s, 'a> {
         if device.is_shared() {
             // It gets one when it is written.
             result["shareID"] = "".into();
+        }
+        for field in ["bindingConditions", "bindingFailureConditions"] {
+            if let Some(conditions) = device.device.get(field) {
+                result[field] = conditions.clone();
+            }
         }
         if !chosen.consumption.is_empty() {
             let amounts = chosen.consumption.iter();

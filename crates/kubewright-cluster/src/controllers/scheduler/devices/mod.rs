@@ -2,24 +2,27 @@
 //! messages are those of kube-scheduler's plugin `DynamicResources`
 //! (<https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/>). Pure.
 //!
-//! [`pools`] finds the devices that a node can use, with the counters that they share ([`counters`]), [`demand`] is what
-//! the claims of a pod ask for, and [`allocation`] chooses the devices, of which requests may consume a part
-//! ([`capacity`]).
+//! [`pools`] finds the devices that a node can use, with the counters that they share ([`counters`]), [`demand`] is
+//! what the claims of a pod ask for, and [`allocation`] chooses the devices, of which requests may consume a part
+//! ([`capacity`]). A pod is bound when its devices meet their [`conditions`].
 
 mod allocation;
 mod capacity;
+mod conditions;
 mod counters;
 mod demand;
 mod pools;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::Value;
 
 pub(super) use self::demand::Demand;
 use self::{
     allocation::Failure,
+    conditions::{Readiness, has_conditions, readiness},
     demand::{ClaimDemand, InUse, shown},
 };
 use super::{
@@ -52,6 +55,8 @@ pub(super) struct Devices {
     slices: BTreeMap<Key, Arc<Value>>,
     /// The claims whose allocation is being written.
     pending: BTreeMap<Key, Pending>,
+    /// The present time, which tells how long devices have been given to meet their conditions.
+    pub(super) now: Timestamp,
 }
 
 /// An allocation that is being written.
@@ -177,6 +182,11 @@ impl Devices {
         self.claims_of(pod).is_some_and(|claims| !claims.is_empty())
     }
 
+    #[cfg(test)]
+    pub(super) fn claim(&self, key: &Key) -> Option<&Arc<Value>> {
+        self.claims.get(key)
+    }
+
     fn class(&self, name: &str) -> Option<&Value> {
         self.classes.get(&Key { namespace: String::new(), name: name.to_owned() }).map(|class| &**class)
     }
@@ -226,7 +236,7 @@ impl Devices {
             Some(Ok(_)) | None => {}
         }
         let claims = self.claims_of(pod.object).unwrap_or_default();
-        claims.iter().any(|(_, claim)| is_elsewhere(claim, node)).then_some(Conflict::Reason(ELSEWHERE))
+        claims.iter().any(|(_, claim)| self.is_useless(claim, node)).then_some(Conflict::Reason(ELSEWHERE))
     }
 
     /// Returns how far the devices for a pod on a node are those that its claims prefer.
@@ -276,7 +286,7 @@ impl Devices {
         self.pending.retain(|_, pending| pending.pod != *pod);
     }
 
-    /// Returns how far the claims of a pod are reserved for it.
+    /// Returns how far the claims of a pod are reserved for it, and their devices meet their conditions.
     pub(super) fn progress(&self, pod: &Candidate<'_>, node: &Value) -> Progress {
         let Some(claims) = self.claims_of(pod.object) else {
             let mut names = list(pod.object, "/spec/resourceClaims").iter().filter_map(|one| name_of(pod.object, one));
@@ -288,12 +298,36 @@ impl Devices {
         if let Some((_, claim)) = claims.iter().find(|(_, claim)| is_elsewhere(claim, node)) {
             return Progress::Failed(format!("claim {} got allocated elsewhere in the meantime", shown(claim)));
         }
-        let is_ready = |claim: &Value| is_allocated(claim) && is_reserved(claim, &pod.key.uid);
-        if claims.iter().all(|(_, claim)| is_ready(claim)) { Progress::Bound } else { Progress::Pending }
+        let is_written = |claim: &Value| is_allocated(claim) && is_reserved(claim, &pod.key.uid);
+        if !claims.iter().all(|(_, claim)| is_written(claim)) {
+            return Progress::Pending;
+        }
+        let mut of_claims = claims.iter().map(|(_, claim)| (claim, readiness(claim, self.now)));
+        match of_claims.find(|(_, readiness)| *readiness != Readiness::Ready) {
+            None => Progress::Bound,
+            Some((_, Readiness::Failed(why))) => Progress::Failed(why),
+            Some((claim, Readiness::Late)) => {
+                Progress::Failed(format!("device binding timeout: claim={}", text(claim, "/metadata/name")))
+            }
+            Some(_) => Progress::Pending,
+        }
     }
 
-    /// Returns a claim of a pod whose devices are on other nodes than `nodes`, and that no other pod uses. Without
-    /// devices, it could get those of another node.
+    /// Returns whether a pod has devices with conditions, once these changes of its claims are written.
+    pub(super) fn has_conditions(&self, pod: &Candidate<'_>, changes: &[Binding]) -> bool {
+        let claims = self.claims_of(pod.object).unwrap_or_default();
+        let mut written = claims.iter().map(|(_, claim)| &claim["status"]["allocation"]);
+        let mut changed = changes.iter().filter_map(|change| change.allocation.as_ref());
+        written.any(has_conditions) || changed.any(has_conditions)
+    }
+
+    /// Returns whether a node can't use the devices of a claim, or no node can: they don't meet their conditions.
+    fn is_useless(&self, claim: &Value, node: &Value) -> bool {
+        is_elsewhere(claim, node) || matches!(readiness(claim, self.now), Readiness::Late | Readiness::Failed(_))
+    }
+
+    /// Returns a claim of a pod that no other pod uses, and whose devices are on other nodes than `nodes`, or don't
+    /// meet their conditions. Without devices, it could get others.
     pub(super) fn idle<'n>(
         &self,
         pod: &Candidate<'_>,
@@ -304,7 +338,7 @@ impl Devices {
             [one] => one["uid"] == pod.key.uid,
             _ => false,
         };
-        let is_idle = |claim: &Value| is_unused(claim) && nodes.clone().any(|node| is_elsewhere(claim, node));
+        let is_idle = |claim: &Value| is_unused(claim) && nodes.clone().any(|node| self.is_useless(claim, node));
         let claims = self.claims_of(pod.object)?;
         claims.into_iter().find(|(_, claim)| is_idle(claim)).map(|(_, claim)| claim.clone())
     }

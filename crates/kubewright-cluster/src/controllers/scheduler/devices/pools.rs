@@ -52,7 +52,8 @@ pub(super) struct Usable<'a> {
     pub(super) counters: Counters<'a>,
 }
 
-/// Returns the pools with devices for a node, in order. Of each pool, the newest generation counts.
+/// Returns the pools with devices for a node, in order: those whose devices have conditions are the last. Of each pool,
+/// the newest generation counts.
 pub(super) fn pools<'a>(slices: impl Iterator<Item = &'a Value> + Clone, node: &Value) -> Vec<Pool<'a>> {
     let mut found: BTreeMap<PoolId<'_>, Vec<&Value>> = BTreeMap::new();
     for slice in slices.clone().filter(|slice| is_relevant(slice, node)) {
@@ -65,7 +66,15 @@ pub(super) fn pools<'a>(slices: impl Iterator<Item = &'a Value> + Clone, node: &
             known.push(slice);
         }
     }
-    found.into_iter().filter_map(|(id, known)| pool(id, known, slices.clone())).collect()
+    let pools = found.into_iter().filter_map(|(id, known)| pool(id, known, slices.clone()));
+    let (last, mut first): (Vec<_>, Vec<_>) = pools.partition(has_conditions);
+    first.extend(last);
+    first
+}
+
+fn has_conditions(pool: &Pool<'_>) -> bool {
+    let Content::Usable(Usable { near, .. }) = &pool.content else { return false };
+    near.iter().flat_map(|slice| devices(slice)).any(|device| !list(device, "/bindingConditions").is_empty())
 }
 
 /// Returns a pool with these slices; `None` if a newer generation has no devices for the node.

@@ -63,7 +63,7 @@ fn using(name: &str, claims: &[&str]) -> Value {
 #[track_caller]
 fn bindings(scheduler: &mut Scheduler, pod: &PodKey) -> Vec<Binding> {
     match scheduler.decide(pod) {
-        Some(PodAction::Prepare { claims, volumes }) => {
+        Some(PodAction::Prepare { claims, volumes, .. }) => {
             assert_eq!(volumes, []);
             claims
         }
@@ -149,7 +149,7 @@ fn a_claim_gets_devices_of_one_node_that_no_other_claim_has() {
     });
     assert_eq!(written[0].allocation, Some(expected));
     assert_eq!(written[0].user, json!({"resource": "pods", "name": "first", "uid": "first"}));
-    let done = PodAction::Prepare { volumes: Vec::new(), claims: written.clone() };
+    let done = PodAction::Prepare { volumes: Vec::new(), claims: written.clone(), awaited: None };
     assert_eq!(scheduler.end(&first, &done, true), std::slice::from_ref(&first));
     assert_eq!(scheduler.decide(&first), None, "the claim as it is written isn't known yet");
     check(
@@ -196,7 +196,7 @@ fn what_could_not_be_written_is_free() {
     add(&mut scheduler, "ResourceClaim", claim("c", json!([request("r", 1)])));
     let key = put(&mut scheduler, &using("web", &["c"]));
     let claims = bindings(&mut scheduler, &key);
-    scheduler.end(&key, &PodAction::Prepare { volumes: Vec::new(), claims }, false);
+    scheduler.end(&key, &PodAction::Prepare { volumes: Vec::new(), claims, awaited: None }, false);
     check(&mut scheduler, claim("other", json!([request("r", 1)])), Ok(&["r a x"]));
 }
 
@@ -323,11 +323,7 @@ fn devices_can_be_tainted_too_small_or_in_use() {
         device
     };
     let taint = json!([{"key": "broken", "effect": "NoSchedule"}]);
-    let devices = [
-        device("slow", json!({"bindingConditions": ["ready"]})),
-        device("tainted", json!({"taints": taint})),
-        device("good", json!({})),
-    ];
+    let devices = [device("tainted", json!({"taints": taint})), device("good", json!({}))];
     let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
     let spec = json!({"driver": "d.io", "allNodes": true, "pool": pool, "devices": devices});
     add(&mut scheduler, "ResourceSlice", json!({"metadata": {"name": "s"}, "spec": spec}));
@@ -509,4 +505,57 @@ fn an_idle_claim_on_a_node_that_a_pod_cannot_use_loses_its_devices() {
     let why = "0/1 nodes are available: 1 resourceclaim not available on the node. still not schedulable, preemption: 0/1 \
                nodes are available: 1 Preemption is not helpful for scheduling.";
     assert_eq!(refused(&mut scheduler_of_used, &key), why);
+}
+
+#[test]
+fn pods_wait_until_devices_meet_their_conditions() {
+    let conditions = || json!({"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]});
+    let with_device = || {
+        let mut scheduler = scheduler();
+        let mut device = conditions();
+        device["name"] = "x".into();
+        device["attributes"] = json!({"model": {"string": "m"}});
+        add_pool(&mut scheduler, &[json!({"nodeName": "a", "devices": [device]})]);
+        add(&mut scheduler, "ResourceClaim", claim("c", json!([request("r", 1)])));
+        let key = put(&mut scheduler, &using("web", &["c"]));
+        let Some(PodAction::Prepare { claims, awaited, .. }) = scheduler.decide(&key) else { panic!("it is free") };
+        assert_eq!(awaited.as_deref(), Some("a"));
+        let mut result = conditions();
+        for (field, value) in [("request", "r"), ("driver", "d.io"), ("pool", "p"), ("device", "x")] {
+            result[field] = value.into();
+        }
+        let allocation = claims[0].allocation.as_ref().expect("an allocation");
+        assert_eq!(allocation["devices"]["results"], json!([result]));
+        write(&mut scheduler, &claims);
+        assert_eq!(scheduler.decide(&key), None, "nothing is known about the conditions");
+        (scheduler, key)
+    };
+    let report = |scheduler: &mut Scheduler, kind: &str| {
+        let key = crate::controllers::reconcile::Key { namespace: "default".into(), name: "c".into() };
+        let mut claim = (**scheduler.state.devices.claim(&key).expect("the claim")).clone();
+        let condition = json!({"type": kind, "status": "True", "reason": "Why", "message": "it is"});
+        claim["status"]["devices"] = json!([{"driver": "d.io", "pool": "p", "device": "x", "conditions": [condition]}]);
+        add(scheduler, "ResourceClaim", claim);
+    };
+    let (mut scheduler, key) = with_device();
+    report(&mut scheduler, "attached");
+    assert_eq!(scheduler.decide(&key), Some(PodAction::Bind("a".into())));
+    // Those that fail are given back.
+    let (mut scheduler, key) = with_device();
+    report(&mut scheduler, "broken");
+    let failed = |action, expect: &str| match action {
+        Some(PodAction::Fail(why, _)) => {
+            assert_eq!(why, format!("running PreBind plugin \"DynamicResources\": {expect}"))
+        }
+        other => panic!("{other:?}"),
+    };
+    failed(scheduler.decide(&key), "device binding failed: claim=c, reason=Why, message=\"it is\"");
+    scheduler.wake(&key);
+    let Some(PodAction::Deallocate { why, .. }) = scheduler.decide(&key) else { panic!("it is of no use") };
+    let elsewhere = "2 resourceclaim not available on the node";
+    assert_eq!(why, unavailable(elsewhere, "deallocation of ResourceClaim completed"));
+    // So are those that take too long.
+    let (mut scheduler, key) = with_device();
+    scheduler.wake(&key);
+    failed(scheduler.decide(&key), "device binding timeout: context deadline exceeded");
 }
