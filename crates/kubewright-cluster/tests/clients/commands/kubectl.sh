@@ -179,10 +179,12 @@ case_attach() {
 }
 
 case_port_forward() {
+    # kubectl ends at the first connection that the pod refuses, so the pod has to be ready.
     kubectl run server --image=busybox --restart=Never --overrides '{"spec": {"containers": [{
         "name": "server", "image": "busybox",
         "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        "command": ["sh", "-c", "echo from the pod >index.html; exec python3 -m http.server 8080 --bind $IP"]
+        "command": ["sh", "-c", "echo from the pod >index.html; exec python3 -m http.server 8080 --bind $IP"],
+        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     }]}}'
     kubectl wait --for=condition=Ready --timeout=30s pod/server
     kubectl port-forward pod/server :8080 >forwarded 2>&1 &
