@@ -37,7 +37,10 @@ struct TimeLimit {
 impl Steps {
     /// Creates a list of steps none of which begins after so many minutes: the later ones are skipped.
     pub(crate) fn within(minutes: Option<u64>) -> Self {
-        let limit = minutes.map(|minutes| TimeLimit { minutes, end: now() + Duration::from_secs(60 * minutes) });
+        let limit = minutes.map(|minutes| TimeLimit {
+            minutes,
+            end: now().saturating_add(Duration::from_secs(minutes.saturating_mul(60))),
+        });
         Self { limit, ..Self::default() }
     }
 

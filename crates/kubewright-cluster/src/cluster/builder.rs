@@ -154,8 +154,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the source of UIDs, generated names, and the first addresses and node ports. Clusters that run pods should
-    /// not have the same: they share the machine's loopback network.
+    /// Sets the source of UIDs, generated names, and the first addresses and node ports. Clusters that run pods at
+    /// the same time need different seeds: their addresses are in the machine's loopback network.
     pub fn random(mut self, random: Random) -> Self {
         self.random = Some(random);
         self

@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use super::{
     kind::Kind,
     objects::Objects,
+    pod::with_condition,
     reconcile::{Controller, Key, Plan, Step, StepKind},
     resource_claims::{CLAIM, SLICE, is_allocated, is_reserved, name_of, reservations},
-    value::{controller_of, int, is_deleting, list, number, stamp, text, time},
+    value::{condition, controller_of, int, is_deleting, list, number, stamp, text, time},
 };
 
 /// The effect of taints that evict pods.
@@ -40,15 +41,15 @@ pub(crate) struct DeviceTaintEvictions {
     claims: BTreeMap<Key, Arc<Value>>,
     /// The slices of each pool, by name.
     pools: BTreeMap<PoolId, BTreeMap<String, Arc<Value>>>,
-    /// The pods that have to go, or had to.
+    /// The pods to evict, and those whose eviction is cancelled.
     targets: BTreeMap<Key, Target>,
 }
 
-/// A pod that has to go, or had to.
+/// A pod to evict, or whose eviction is cancelled.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
     uid: String,
-    /// When it is to be evicted; `None` if it may stay after all, which an event will tell.
+    /// When it is to be evicted; `None` if the eviction is cancelled, which an event reports.
     due: Option<Timestamp>,
 }
 
@@ -120,7 +121,7 @@ impl DeviceTaintEvictions {
         found
     }
 
-    /// Returns since when the users of a claim have to go; `None` if they may stay.
+    /// Returns when the pods that use a claim are to be evicted; `None` if they may stay.
     fn due_of_claim(&self, claim: &Value) -> Option<Timestamp> {
         let due = |result: &Value| {
             let mut devices = self.slices_in(&pool_of(result)).flat_map(|slice| list(slice, "/spec/devices"));
@@ -130,7 +131,7 @@ impl DeviceTaintEvictions {
         devices_of(claim).iter().filter_map(due).min()
     }
 
-    /// Returns when a pod has to go; `None` if it may stay.
+    /// Returns when a pod is to be evicted; `None` if it may stay.
     fn due(&self, key: &Key, pod: &Value) -> Option<Timestamp> {
         if text(pod, "/spec/nodeName").is_empty() {
             return None;
@@ -145,8 +146,8 @@ impl DeviceTaintEvictions {
         list(pod, "/spec/resourceClaims").iter().filter_map(due).min()
     }
 
-    /// Decides anew whether a pod has to go.
-    fn watch(&mut self, key: &Key) {
+    /// Updates when a pod is to be evicted.
+    fn update_target(&mut self, key: &Key) {
         let before = self.targets.remove(key);
         let Some(pod) = self.pods.get(key).filter(|pod| !is_deleting(pod)) else { return };
         let uid = text(&pod, "/metadata/uid");
@@ -170,7 +171,7 @@ pub(super) fn tolerates(toleration: &Value, taint: &Value) -> bool {
     (effect.is_empty() || is("/effect")) && (key.is_empty() || is("/key")) && has_value
 }
 
-/// Returns when the users of a device with a taint have to go; `None` if they may stay.
+/// Returns when the pods that use a device with a taint are to be evicted; `None` if they may stay.
 fn deadline(taint: &Value, tolerations: &[Value]) -> Option<Timestamp> {
     let since = time(taint, "/timeAdded")?;
     let of_effect = tolerations.iter().filter(|toleration| toleration["effect"] == NO_EXECUTE);
@@ -206,16 +207,13 @@ fn users(claim: &Value) -> impl Iterator<Item = Key> {
 fn evict(pod: &Value, now: Timestamp) -> Plan {
     let mut plan = Plan::of(&Kind::POD, pod);
     plan.event(false, EVICTION, "Marking for deletion".into());
-    let conditions = list(pod, "/status/conditions");
-    let before = conditions.iter().find(|condition| condition["type"] == TARGET && condition["status"] == "True");
-    let since = before.map_or_else(|| stamp(now), |condition| condition["lastTransitionTime"].clone());
+    let before = condition(pod, TARGET).filter(|before| before["status"] == "True");
+    let since = before.map_or_else(|| stamp(now), |before| before["lastTransitionTime"].clone());
     let target = json!({
         "type": TARGET, "status": "True", "reason": "DeletionByDeviceTaintManager", "lastTransitionTime": since,
         "message": "Device Taint manager: deleting due to NoExecute taint",
     });
-    let others = conditions.iter().filter(|condition| condition["type"] != TARGET);
-    let conditions: Vec<_> = others.cloned().chain([target]).collect();
-    let patch = json!({"status": {"conditions": conditions}});
+    let patch = json!({"status": {"conditions": with_condition(pod, target)}});
     plan.steps.push(Step::change_through(&Kind::POD, pod, "/status", patch));
     plan.steps.push(Step::delete(&Kind::POD, pod));
     plan
@@ -239,7 +237,7 @@ impl Controller for DeviceTaintEvictions {
         } else {
             self.take_slice(object, gone)
         };
-        keys.iter().for_each(|key| self.watch(key));
+        keys.iter().for_each(|key| self.update_target(key));
         keys
     }
 
@@ -258,7 +256,7 @@ impl Controller for DeviceTaintEvictions {
     }
 
     fn finished(&mut self, key: &Key, failure: Option<(StepKind, String)>) {
-        // The feed tells what has become of a pod that was evicted.
+        // A pod that was evicted stays until its change arrives.
         if failure.is_none() && self.targets.get(key).is_some_and(|target| target.due.is_none()) {
             self.targets.remove(key);
         }
@@ -318,10 +316,10 @@ mod tests {
         controller
     }
 
-    /// Takes a slice, and returns the pods that it matters to.
+    /// Takes a slice, and returns the pods whose evictions it can change.
     fn take(controller: &mut DeviceTaintEvictions, slice: &Arc<Value>) -> Vec<Key> {
         let keys = controller.take_slice(slice, false);
-        keys.iter().for_each(|key| controller.watch(key));
+        keys.iter().for_each(|key| controller.update_target(key));
         keys
     }
 
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_to_go_unless_requests_tolerate_the_taints_of_devices() {
+    fn pods_are_evicted_unless_requests_tolerate_the_taints_of_devices() {
         let check = |device: &str, tolerations: Value, expect: Option<i64>| {
             let mut controller = controller(&claim(device, tolerations.clone()));
             let taints =
@@ -373,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_evicted_once_when_it_has_to_go() {
+    fn a_pod_is_evicted_once_and_when_it_is_due() {
         let mut controller = controller(&claim("x", json!([])));
         assert_eq!(take(&mut controller, &slice("s", 1, json!([]))), []);
         let tainted = slice("s", 1, json!([taint("a", "NoExecute", 100)]));
@@ -392,18 +390,18 @@ mod tests {
         controller.finished(&key(), Some((StepKind::Other, "failed".into())));
         assert_eq!(controller.decide(&key(), at(101)).steps.len(), 3, "it is tried again");
         controller.finished(&key(), None);
-        // It ends in its own time, whatever becomes of the taint.
+        // A pod that is being deleted is left alone, also when the taint is removed.
         let mut going = pod();
         going["metadata"]["deletionTimestamp"] = stamp(at(101));
         controller.pods.insert(&going, going.clone().into());
         assert_eq!(controller.take_pod(key(), &going), [key()]);
-        controller.watch(&key());
+        controller.update_target(&key());
         take(&mut controller, &slice("s", 1, json!([])));
         assert_eq!(controller.decide(&key(), at(102)), Plan::default());
     }
 
     #[test]
-    fn a_pod_is_spared_when_the_taint_goes_first() {
+    fn an_eviction_is_cancelled_when_the_taint_is_removed_first() {
         let mut controller = controller(&claim("x", json!([])));
         take(&mut controller, &slice("s", 1, json!([taint("a", "NoExecute", 100)])));
         // The next generation of the pool has no taints.
@@ -415,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn only_users_on_nodes_have_to_go() {
+    fn only_pods_on_nodes_that_use_the_claim_are_evicted() {
         let mut controller = controller(&claim("x", json!([])));
         take(&mut controller, &slice("s", 1, json!([taint("a", "NoExecute", 100)])));
         let mut other = pod();

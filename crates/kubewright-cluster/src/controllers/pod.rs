@@ -17,6 +17,14 @@ pub(crate) fn is_active(pod: &Value) -> bool {
     !has_ended(pod) && !is_deleting(pod)
 }
 
+/// Returns the conditions of a pod, with this one in place of that of its type.
+pub(crate) fn with_condition(pod: &Value, new: Value) -> Vec<Value> {
+    let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != new["type"]);
+    let mut conditions: Vec<_> = others.cloned().collect();
+    conditions.push(new);
+    conditions
+}
+
 /// Returns whether the pod is ready.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     kind::Kind,
     objects::Objects,
-    pod::has_ended,
+    pod::{has_ended, with_condition},
     reconcile::{Controller, Deletion, Key, Plan, Step},
     value::{holds, is_deleting, list, stamp, text},
 };
@@ -241,8 +241,7 @@ fn fail(pod: &Value, condition: Option<Value>) -> Option<Step> {
     status["phase"] = "Failed".into();
     status["observedGeneration"] = pod["metadata"]["generation"].clone();
     if let Some(condition) = condition {
-        let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != condition["type"]);
-        status["conditions"] = others.cloned().chain([condition.clone()]).collect();
+        status["conditions"] = with_condition(pod, condition).into();
     }
     Step::shared_status(&Kind::POD, pod, status)
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     kind::Kind,
-    pod::has_ended,
+    pod::{has_ended, with_condition},
     reconcile::{Controller, Key, Plan, Step},
     scheduler::filter::tolerates,
     value::{is_deleting, list, number, stamp, text},
@@ -134,15 +134,12 @@ impl Controller for TaintEvictions {
             plan.requeue_after(left);
             return plan;
         }
-        const TARGET: &str = "DisruptionTarget";
-        let others = list(pod, "/status/conditions").iter().filter(|condition| condition["type"] != TARGET);
         let target = json!({
-            "type": TARGET, "status": "True", "reason": "DeletionByTaintManager", "lastTransitionTime": stamp(now),
-            "observedGeneration": pod["metadata"]["generation"],
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+            "lastTransitionTime": stamp(now), "observedGeneration": pod["metadata"]["generation"],
             "message": "Taint manager: deleting due to NoExecute taint",
         });
-        let conditions: Vec<_> = others.cloned().chain([target]).collect();
-        let patch = json!({"status": {"conditions": conditions}});
+        let patch = json!({"status": {"conditions": with_condition(pod, target)}});
         plan.steps.push(Step::change_through(&Kind::POD, pod, "/status", patch));
         plan.event(false, "TaintManagerEviction", format!("Marking for deletion Pod {}/{}", key.namespace, key.name));
         plan.steps.push(Step::delete(&Kind::POD, pod));

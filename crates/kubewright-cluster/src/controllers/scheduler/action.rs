@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     controllers::{
+        pod::with_condition,
         resource_claims::FINALIZER,
         value::{condition, is_deleting, list, stamp, text},
     },
@@ -247,14 +248,6 @@ async fn evict(
         Err(error) if is_gone(&error) || is_conflict(&error) => Ok(None),
         result => result.map(|()| Some(version)),
     }
-}
-
-/// Returns the conditions of a pod with another one of its type replaced.
-fn with_condition(pod: &Value, ours: Value) -> Vec<Value> {
-    let others = list(pod, "/status/conditions").iter().filter(|one| one["type"] != ours["type"]);
-    let mut conditions: Vec<_> = others.cloned().collect();
-    conditions.push(ours);
-    conditions
 }
 
 fn path(pod: &PodKey) -> ObjectPath {

@@ -161,7 +161,7 @@ impl<'s, 'a> Search<'s, 'a> {
         for (index, pool) in pools.iter().enumerate() {
             let mut left = Counters::default();
             if let Content::Usable(usable) = &pool.content {
-                devices.extend(usable.near.iter().flat_map(|slice| devices_of(pool.id, index, slice)));
+                devices.extend(usable.for_node.iter().flat_map(|slice| devices_of(pool.id, index, slice)));
                 left = left_in(pool.id, usable, &demand.in_use);
             }
             counters.push(left);
@@ -359,7 +359,7 @@ impl<'s, 'a> Search<'s, 'a> {
         };
         let has_counters = self.needs_counters(index);
         if let Some(left) = self.counters.get_mut(device.pool).filter(|_| has_counters) {
-            left.take(device.device);
+            left.consume(device.device);
         }
         self.chosen.push(Chosen { place, device: index, has_counters, consumption });
         Ok(true)
@@ -370,7 +370,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let Some(last) = self.chosen.pop() else { return };
         let Some(device) = self.devices.get(last.device).filter(|_| last.has_counters) else { return };
         if let Some(left) = self.counters.get_mut(device.pool) {
-            left.give_back(device.device);
+            left.release(device.device);
         }
     }
 
@@ -567,11 +567,11 @@ fn devices_of<'a>(id: PoolId<'a>, pool: usize, slice: &'a Value) -> impl Iterato
 /// Returns what the devices in use leave of the counters of a pool.
 fn left_in<'a>(id: PoolId<'a>, usable: &Usable<'a>, in_use: &InUse<'a>) -> Counters<'a> {
     let mut left = usable.counters.clone();
-    let devices = usable.near.iter().chain(&usable.far).flat_map(|slice| pools::devices(slice));
+    let devices = usable.for_node.iter().chain(&usable.for_others).flat_map(|slice| pools::devices(slice));
     for device in devices.filter(|device| counters::has_counters(device)) {
         let id = DeviceId { driver: id.driver, pool: id.name, device: text(device, "/name") };
         if in_use.includes(&id) {
-            left.take(device);
+            left.consume(device);
         }
     }
     left

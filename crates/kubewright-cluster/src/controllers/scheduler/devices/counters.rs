@@ -11,7 +11,7 @@ use crate::controllers::value::{list, text};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counters<'a> {
     left: BTreeMap<(&'a str, &'a str), Quantity>,
-    /// Whether devices consume more of a counter than there is. Then no device can consume any.
+    /// Whether devices consume more of a counter than there is. Then no further device can be allocated.
     is_exceeded: bool,
 }
 
@@ -42,8 +42,8 @@ impl<'a> Counters<'a> {
             && consumed.all(|(counter, amount)| self.left.get(&counter).is_some_and(|left| *left >= amount))
     }
 
-    /// Consumes what a device does.
-    pub(super) fn take(&mut self, device: &'a Value) {
+    /// Subtracts what a device consumes.
+    pub(super) fn consume(&mut self, device: &'a Value) {
         for (counter, amount) in consumed(device) {
             if let Some(left) = self.left.get_mut(&counter) {
                 *left = left.minus(amount);
@@ -52,8 +52,8 @@ impl<'a> Counters<'a> {
         }
     }
 
-    /// Gives back what a device has consumed since enough was left for it.
-    pub(super) fn give_back(&mut self, device: &'a Value) {
+    /// Adds what a device has consumed, for which enough was left.
+    pub(super) fn release(&mut self, device: &'a Value) {
         for (counter, amount) in consumed(device) {
             if let Some(left) = self.left.get_mut(&counter) {
                 *left = left.plus(amount);
@@ -95,12 +95,12 @@ mod tests {
         let mut left = Counters::of(&[&slice]).expect("two sets");
         assert!(left.include(&device("a", "9Gi")) && !left.include(&device("c", "1Gi")));
         assert!(left.suffice_for(&device("a", "4096Mi")) && !left.suffice_for(&device("a", "5Gi")));
-        left.take(&most);
+        left.consume(&most);
         assert!(left.suffice_for(&device("a", "1Gi")) && !left.suffice_for(&device("a", "2Gi")));
-        left.give_back(&most);
+        left.release(&most);
         assert!(left.suffice_for(&device("a", "4Gi")));
         // More is consumed of one counter than there is now, which others can't change.
-        left.take(&too_much);
+        left.consume(&too_much);
         assert!(!left.suffice_for(&device("a", "1Gi")));
         assert_eq!(Counters::of(&[&slice, &slice]), None);
     }

@@ -236,7 +236,7 @@ impl Devices {
             Some(Ok(_)) | None => {}
         }
         let claims = self.claims_of(pod.object).unwrap_or_default();
-        claims.iter().any(|(_, claim)| self.is_useless(claim, node)).then_some(Conflict::Reason(ELSEWHERE))
+        claims.iter().any(|(_, claim)| self.is_unusable(claim, node)).then_some(Conflict::Reason(ELSEWHERE))
     }
 
     /// Returns how far the devices for a pod on a node are those that its claims prefer.
@@ -321,8 +321,9 @@ impl Devices {
         written.any(has_conditions) || changed.any(has_conditions)
     }
 
-    /// Returns whether a node can't use the devices of a claim, or no node can: they don't meet their conditions.
-    fn is_useless(&self, claim: &Value, node: &Value) -> bool {
+    /// Returns whether a node can't use the devices of a claim, or no node can because they failed to meet their
+    /// conditions.
+    fn is_unusable(&self, claim: &Value, node: &Value) -> bool {
         is_elsewhere(claim, node) || matches!(readiness(claim, self.now), Readiness::Late | Readiness::Failed(_))
     }
 
@@ -338,7 +339,7 @@ impl Devices {
             [one] => one["uid"] == pod.key.uid,
             _ => false,
         };
-        let is_idle = |claim: &Value| is_unused(claim) && nodes.clone().any(|node| self.is_useless(claim, node));
+        let is_idle = |claim: &Value| is_unused(claim) && nodes.clone().any(|node| self.is_unusable(claim, node));
         let claims = self.claims_of(pod.object)?;
         claims.into_iter().find(|(_, claim)| is_idle(claim)).map(|(_, claim)| claim.clone())
     }

@@ -45,9 +45,9 @@ pub(super) enum Content<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Usable<'a> {
     /// The slices with devices for the node, by name.
-    pub(super) near: Vec<&'a Value>,
-    /// The slices for other nodes, as far as they are needed.
-    pub(super) far: Vec<&'a Value>,
+    pub(super) for_node: Vec<&'a Value>,
+    /// The slices for other nodes, if those for the node are not the whole pool. Their devices consume counters, too.
+    pub(super) for_others: Vec<&'a Value>,
     /// The counters, as if no device were allocated.
     pub(super) counters: Counters<'a>,
 }
@@ -73,8 +73,8 @@ pub(super) fn pools<'a>(slices: impl Iterator<Item = &'a Value> + Clone, node: &
 }
 
 fn has_conditions(pool: &Pool<'_>) -> bool {
-    let Content::Usable(Usable { near, .. }) = &pool.content else { return false };
-    near.iter().flat_map(|slice| devices(slice)).any(|device| !list(device, "/bindingConditions").is_empty())
+    let Content::Usable(Usable { for_node, .. }) = &pool.content else { return false };
+    for_node.iter().flat_map(|slice| devices(slice)).any(|device| !list(device, "/bindingConditions").is_empty())
 }
 
 /// Returns a pool with these slices; `None` if a newer generation has no devices for the node.
@@ -95,22 +95,22 @@ fn pool<'a>(
     } else {
         let names: BTreeSet<_> = known.iter().map(|slice| name(slice)).collect();
         let current = of_pool.filter(|slice| generation(slice) == generation(first));
-        let far: Vec<_> = current.filter(|slice| !names.contains(name(slice))).collect();
-        if is_complete(known.len() + far.len()) { usable(&known, far) } else { Some(Content::Incomplete) }
+        let others: Vec<_> = current.filter(|slice| !names.contains(name(slice))).collect();
+        if is_complete(known.len() + others.len()) { usable(&known, others) } else { Some(Content::Incomplete) }
     };
     Some(Pool { id, content: content.unwrap_or(Content::Invalid) })
 }
 
 /// Returns the content of a pool with these slices; `None` if they contradict each other.
-fn usable<'a>(known: &[&'a Value], far: Vec<&'a Value>) -> Option<Content<'a>> {
-    let (sets, near): (Vec<_>, Vec<_>) = known.iter().copied().partition(|slice| has_shared_counters(slice));
+fn usable<'a>(known: &[&'a Value], for_others: Vec<&'a Value>) -> Option<Content<'a>> {
+    let (sets, for_node): (Vec<_>, Vec<_>) = known.iter().copied().partition(|slice| has_shared_counters(slice));
     let counters = Counters::of(&sets)?;
     let mut names = BTreeSet::new();
-    let is_unique = near.iter().flat_map(|slice| devices(slice)).all(|device| names.insert(text(device, "/name")));
-    let mut consumers = known.iter().chain(&far).flat_map(|slice| devices(slice));
+    let is_unique = for_node.iter().flat_map(|slice| devices(slice)).all(|device| names.insert(text(device, "/name")));
+    let mut consumers = known.iter().chain(&for_others).flat_map(|slice| devices(slice));
     (is_unique && consumers.all(|device| counters.include(device))).then_some(Content::Usable(Usable {
-        near,
-        far,
+        for_node,
+        for_others,
         counters,
     }))
 }
@@ -176,9 +176,9 @@ mod tests {
     fn check(slices: &[Value], expect: &str) {
         let node = json!({"metadata": {"name": "a", "labels": {"disk": "ssd"}}});
         let shown = pools(slices.iter(), &node).into_iter().map(|pool| match pool.content {
-            Content::Usable(Usable { near, far, .. }) => {
+            Content::Usable(Usable { for_node, for_others, .. }) => {
                 let names = |slices: Vec<&Value>| slices.iter().map(|slice| name(slice)).collect();
-                let (near, far): (String, String) = (names(near), names(far));
+                let (near, far): (String, String) = (names(for_node), names(for_others));
                 if far.is_empty() { near } else { format!("{near}({far})") }
             }
             Content::Incomplete => "incomplete".to_owned(),
